@@ -1,0 +1,58 @@
+"""What is wrong with a file, where it stands, and how to put it right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place in a file; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One fault in a file: its stable code, what is wrong, and what to write in its place."""
+
+    code: str
+    message: str
+    fix: str | None = None
+    location: Location | None = None
+    rule: str | None = None
+
+    def __str__(self) -> str:
+        place = f"{self.location}: " if self.location else ""
+        rule = f"rule `{self.rule}`: " if self.rule else ""
+        fix = f"\n  fix: {self.fix}" if self.fix else ""
+        return f"{place}{rule}{self.message} [{self.code}]{fix}"
+
+
+class PolicyError(ValueError):
+    """Files that cannot be used, with every problem that was found in them."""
+
+    problems: tuple[Problem, ...]
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        # The one argument is what pickle hands to the constructor again.
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.problems))
+
+
+def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
+    """The candidate that `word` most likely meant, whatever its case, or None when none is close."""
+    from difflib import get_close_matches
+
+    by_lower = {candidate.lower(): candidate for candidate in sorted(candidates)}
+    close = get_close_matches(word.lower(), list(by_lower), n=1)
+    return by_lower[close[0]] if close else None
