@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 
 
 def ceil_div(size: int, divisor: int) -> int:
@@ -52,7 +53,7 @@ def snap(size: int, choices: Iterable[int]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """What one rank holds of a dimension: real elements `start` to `stop` (exclusive), in `size` allocated."""
+    """What one rank holds: the real elements `start` to `stop` (exclusive), in `size` allocated ones."""
 
     start: int
     stop: int
@@ -81,7 +82,7 @@ def cut(size: int, ranks: int, multiple: int) -> tuple[Shard, ...]:
     _check_at_least_one("ranks", ranks)
     padded = round_up(ceil_div(size, ranks), multiple)
     bounds = [min(rank * padded, size) for rank in range(ranks + 1)]
-    return tuple(Shard(start, stop, padded) for start, stop in zip(bounds, bounds[1:], strict=False))
+    return tuple(Shard(start, stop, padded) for start, stop in pairwise(bounds))
 
 
 def _check_size(size: int) -> None:

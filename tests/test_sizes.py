@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -56,7 +57,7 @@ def test_shards_are_disjoint_complete_and_block_aligned(size: int, ranks: int, m
     assert len(shards) == ranks
     assert shards[0].start == 0
     assert shards[-1].stop == size
-    assert all(left.stop == right.start for left, right in zip(shards, shards[1:], strict=False))
+    assert all(left.stop == right.start for left, right in pairwise(shards))
     assert len({shard.size for shard in shards}) == 1
     assert shards[0].size == round_up(ceil_div(size, ranks), multiple)
     assert sum(shard.real for shard in shards) == size
