@@ -1,0 +1,1 @@
+"""The engines' objects ↔ ours. Each adapter imports its engine only inside functions."""
