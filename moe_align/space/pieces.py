@@ -47,7 +47,9 @@ def trimmed(piece: Piece) -> Piece | None:
         mask, modulus = least_period(mask, modulus)
         low = first_from(mask, modulus, low)
         high = None if high is None else last_to(mask, modulus, high)
-    return None if high is not None and high < low else Piece(low, high, modulus, mask)
+    if high is None or high > low:
+        return Piece(low, high, modulus, mask)
+    return Piece(low, high) if high == low else None
 
 
 def sweep(ones: Sequence[Piece], twos: Sequence[Piece], operation: Operation) -> list[Piece]:
@@ -81,7 +83,7 @@ def _classes(pieces: Sequence[Piece], cuts: Sequence[int]) -> Iterator[tuple[int
 
 
 def canonical(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
-    """The same integers in their one form: the endless piece as low as it reaches, few runs below it listed."""
+    """The same integers in one form: the endless piece as low as it reaches, few runs below it listed."""
     if not pieces:
         return ()
     body, tail = (pieces, None) if pieces[-1].high is not None else (pieces[:-1], pieces[-1])
@@ -113,19 +115,24 @@ def joined(pieces: Iterable[Piece]) -> Iterator[Piece]:
     """The same integers with neighbours of one pattern as one piece. No piece is endless."""
     before: Piece | None = None
     for piece in pieces:
-        if before and before[2:] == piece[2:] and _follows(before, piece):
-            before = before._replace(high=piece.high)
-            continue
-        if before:
+        both = _as_one(before, piece) if before else None
+        if before and not both:
             yield before
-        before = piece
+        before = both or piece
     if before:
         yield before
 
 
-def _follows(before: Piece, piece: Piece) -> bool:
+def _as_one(before: Piece, piece: Piece) -> Piece | None:
+    """The two pieces as one, if the pattern of one goes on in the other, which may be a single integer."""
     assert before.high is not None
-    return first_from(piece.mask, piece.modulus, before.high + 1) == piece.low
+    if before[2:] == piece[2:] or piece.low == piece.high:
+        follows = first_from(before.mask, before.modulus, before.high + 1) == piece.low
+        return before._replace(high=piece.high) if follows else None
+    if before.low == before.high:
+        precedes = last_to(piece.mask, piece.modulus, piece.low - 1) == before.low
+        return piece._replace(low=before.low) if precedes else None
+    return None
 
 
 def runs(piece: Piece) -> Iterator[Piece]:

@@ -84,7 +84,7 @@ def first_from(mask: int, modulus: int, low: int) -> int:
 
 
 def last_to(mask: int, modulus: int, high: int) -> int:
-    """The greatest integer in the classes of `mask`, which are not none, that is at most `high`; may be below 0."""
+    """The greatest integer, even below 0, in the classes of `mask`, which are not none, up to `high`."""
     turn = high % modulus
     under = mask & full(turn + 1)
     if under:

@@ -34,7 +34,7 @@ def _folded(pieces: Sequence[Piece]) -> Iterator[Piece]:
 
 
 def _equal_steps(pieces: Sequence[Piece]) -> int:
-    """How many single integers stand first in `pieces`, all of them neighbours among the multiples of their step."""
+    """How many single integers stand first in `pieces`, neighbours among the multiples of one step."""
     if len(pieces) < _FEWEST_STEPS:
         return 0
     start, step = pieces[0].low, pieces[1].low - pieces[0].low
