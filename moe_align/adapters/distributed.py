@@ -1,7 +1,7 @@
 """Whether all ranks of a torch process group hold one policy and came to one decision.
 
-For serving code that wants to ask. It is a collective: every rank of the group must call it, which is why the vLLM
-adapter does not (a pipeline stage without expert layers would never come).
+For serving code that wants to ask. It is a collective: every rank of the group must call it, which is why the
+vLLM adapter does not (a pipeline stage without expert layers would never come).
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class DisagreementError(RuntimeError):
 def agree(values: Mapping[str, str], group: ProcessGroup | None = None) -> None:
     """Return once every rank of `group` (default: all) has been seen to hold equal `values`, by name.
 
-    Pass what has to be equal, as text: `{"policy digest": policy.digest, "sizes of layer 3": "7168 × 384"}`. Each
-    rank raises the same error, about the first name (in sorted order) that differs, so none is left waiting.
+    Pass what has to be equal, as text: `{"policy digest": policy.digest, "sizes of layer 3": "7168 × 384"}`.
+    Each rank raises the same error, about the first name (in sorted order) that differs: none is left waiting.
 
     Raises:
         DisagreementError: with the ranks behind each value; a rank without the name holds `nothing`.

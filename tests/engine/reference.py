@@ -1,4 +1,4 @@
-"""A float32 MoE expert whose sums run in one fixed order, so that a zero tail cannot change a single bit of them."""
+"""A float32 MoE expert whose sums run in one fixed order, so that a zero tail cannot change one bit of them."""
 
 from collections.abc import Callable
 
@@ -60,7 +60,7 @@ def expert(
     w13_bias: torch.Tensor | None = None,
     w2_bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """One expert's output `[tokens, hidden]` from `x` `[tokens, hidden]`, `w13` `[2·I or I, hidden]`, `w2` `[hidden, I]`."""
+    """One expert's output, as large as `x` `[tokens, hidden]`; w13 is `[2·I or I, hidden]`, w2 `[hidden, I]`."""
     rows = ordered_matmul(x, w13, w13_bias)
     operands = [rows]
     if is_gated(activation):
@@ -72,7 +72,7 @@ def expert(
 
 
 def dequantise_mxfp4(packed: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """`[rows, columns]` floats of packed nibbles `[rows, columns / 2]` and E8M0 scales `[rows, columns / 32]`."""
+    """`[rows, columns]` floats of nibbles `[rows, columns / 2]` and E8M0 scales `[rows, columns / 32]`."""
     nibbles = torch.stack([packed & 15, packed >> 4], dim=-1).flatten(-2)
     factors = torch.exp2(scale.float() - 127).repeat_interleave(32, dim=-1)
     return E2M1[nibbles.long()] * factors

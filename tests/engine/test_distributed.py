@@ -54,7 +54,9 @@ def _run(tmp_path, values: list[dict[str, str]]) -> dict[int, DisagreementError 
 )
 def test_every_rank_gets_the_same_answer(tmp_path, values, message):
     answers = _run(tmp_path, values)
-    assert {rank: error and str(error) for rank, error in answers.items()} == dict.fromkeys(range(WORLD), message)
+    assert {rank: error and str(error) for rank, error in answers.items()} == dict.fromkeys(
+        range(WORLD), message
+    )
 
 
 def test_the_error_survives_pickling():

@@ -6,7 +6,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import dequantise_fp8, dequantise_mxfp4, expert, is_gated
 
-from moe_align.adapters.torch import Padding, fill_pads, load_shard, pad, padding_of, unpad
+from moe_align.adapters.torch import (
+    STORAGE,
+    Padding,
+    allocate,
+    expert_tensors,
+    fill_pads,
+    load_shard,
+    pad,
+    padding_of,
+    unpad,
+)
+from moe_align.layout import SCHEMES, Experts, expert_bytes
 
 TOKENS = 3
 CASES = [
@@ -69,11 +80,19 @@ def test_padded_mxfp4_expert_gives_equal_bits(activation, interleaved, biased, h
     def random_bytes(rows: int, columns: int, low: int, high: int) -> torch.Tensor:
         return torch.randint(low, high, (rows, columns), dtype=torch.uint8, generator=generator)
 
-    w13, w13_scale = random_bytes(native_rows, hidden[0] // 2, 0, 256), random_bytes(native_rows, hidden[0] // 32, 122, 130)
-    w2, w2_scale = random_bytes(hidden[0], intermediate[0] // 2, 0, 256), random_bytes(hidden[0], intermediate[0] // 32, 122, 130)
+    w13, w13_scale = (
+        random_bytes(native_rows, hidden[0] // 2, 0, 256),
+        random_bytes(native_rows, hidden[0] // 32, 122, 130),
+    )
+    w2, w2_scale = (
+        random_bytes(hidden[0], intermediate[0] // 2, 0, 256),
+        random_bytes(hidden[0], intermediate[0] // 32, 122, 130),
+    )
     bias = torch.randn(native_rows, generator=generator) if biased else None
     rows = rows_of_w13(*intermediate, activation, interleaved)
-    assert rows == padding_of(0, padded_rows, *(intermediate if rows.parts == 2 else (native_rows, padded_rows)), rows.parts)
+    assert rows == padding_of(
+        0, padded_rows, *(intermediate if rows.parts == 2 else (native_rows, padded_rows)), rows.parts
+    )
     along_hidden = {cells: padding_of(1, hidden[1] // cells, *hidden) for cells in (2, 32)}
     along_intermediate = {cells: padding_of(1, intermediate[1] // cells, *intermediate) for cells in (2, 32)}
     padded = expert(
@@ -119,7 +138,9 @@ def test_padded_fp8_block_expert_gives_equal_bits(activation):
             padding_of(dim, parts * size[1] // block, *size, parts),
         )
 
-    def dequantised(weight: torch.Tensor, scale: torch.Tensor, *grids: tuple[Padding, Padding]) -> torch.Tensor:
+    def dequantised(
+        weight: torch.Tensor, scale: torch.Tensor, *grids: tuple[Padding, Padding]
+    ) -> torch.Tensor:
         paddings, scale_paddings = zip(*grids, strict=True)
         return dequantise_fp8(pad(weight, paddings), pad(scale, scale_paddings, 1), block)
 
@@ -134,7 +155,12 @@ def test_padded_fp8_block_expert_gives_equal_bits(activation):
 
 
 paddings = st.lists(
-    st.builds(lambda native, extra, parts: (native, native + extra, parts), st.integers(1, 4), st.integers(0, 3), st.integers(1, 2)),
+    st.builds(
+        lambda native, extra, parts: (native, native + extra, parts),
+        st.integers(1, 4),
+        st.integers(0, 3),
+        st.integers(1, 2),
+    ),
     min_size=1,
     max_size=3,
 ).map(lambda dims: [Padding(dim, *each) for dim, each in enumerate(dims)])
@@ -160,7 +186,12 @@ def test_fill_writes_every_pad_and_no_live_cell(dims):
 
 @pytest.mark.parametrize(
     ("dtype", "value", "byte"),
-    [(torch.float8_e4m3fn, 0, 0), (torch.float8_e4m3fn, 1, 0x38), (torch.float8_e8m0fnu, 1, 127), (torch.uint8, 127, 127)],
+    [
+        (torch.float8_e4m3fn, 0, 0),
+        (torch.float8_e4m3fn, 1, 0x38),
+        (torch.float8_e8m0fnu, 1, 127),
+        (torch.uint8, 127, 127),
+    ],
 )
 def test_one_byte_formats_are_filled_with_the_byte_that_means_the_value(dtype, value, byte):
     tensor = torch.full((2, 4), 0xFF, dtype=torch.uint8).view(dtype)
@@ -228,3 +259,72 @@ def test_parts_must_end_on_cells():
 def test_padding_below_native_is_no_padding():
     with pytest.raises(ValueError, match="no padding of 4 cells to 3"):
         Padding(0, 4, 3)
+
+
+def layers():
+    """One layer of every scheme and method that `layout` knows, gated, and up alone with biases."""
+    for key in SCHEMES:
+        scheme, _, method = key.partition("/")
+        for gated in (True, False):
+            experts = Experts(
+                scheme,
+                3,
+                256,
+                128,
+                gated=gated,
+                bias=not gated,
+                block=(32, 64),
+                group=32,
+                zero_points="wna16" in scheme,
+                method=method or "default",
+            )
+            yield pytest.param(experts, id=f"{key}-{'gated' if gated else 'up-bias'}")
+
+
+LAYERS = list(layers())
+
+
+@pytest.mark.parametrize("experts", LAYERS)
+def test_tensors_are_as_large_as_layout_says(experts):
+    tensors = expert_tensors(experts)
+    made = allocate(tensors, "meta")
+    for tensor in tensors:
+        assert made[tensor.name].shape == tensor.shape
+    assert sum(tensor.nbytes for tensor in made.values()) == expert_bytes(experts).total
+
+
+def test_every_scheme_with_bytes_has_torch_types():
+    assert STORAGE.keys() == {key.partition("/")[0] for key in SCHEMES}
+
+
+@pytest.mark.parametrize("experts", LAYERS)
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_allocated_pads_are_neutral(experts, interleaved):
+    tensors = expert_tensors(experts, native_hidden=192, native_intermediate=64, interleaved=interleaved)
+    made = allocate(tensors)
+    for described in tensors:
+        tensor = made[described.name]
+        tensor.view(torch.uint8).fill_(0xFF)
+        fill_pads(tensor, described.paddings, described.neutral)
+        live = unpad(tensor, described.paddings)
+        assert bool((live.view(torch.uint8) == 0xFF).all())
+        neutral = torch.tensor([described.neutral], dtype=torch.float32).to(tensor.dtype).view(torch.uint8)
+        cells = tensor.view(torch.uint8).unflatten(-1, (-1, neutral.numel()))
+        assert int((cells == neutral).all(-1).sum()) == tensor.numel() - live.numel()
+
+
+def test_mxfp4_pads_lie_behind_each_half_unless_rows_take_turns():
+    experts = Experts("mxfp4", 2, 256, 128)
+    stacked, interleaved = (
+        expert_tensors(experts, native_hidden=192, native_intermediate=96, interleaved=turns)[0]
+        for turns in (False, True)
+    )
+    assert stacked.shape == interleaved.shape == (2, 256, 128)
+    assert stacked.paddings == (Padding(1, 96, 128, 2), Padding(2, 96, 128))
+    assert interleaved.paddings == (Padding(1, 192, 256), Padding(2, 96, 128))
+
+
+@pytest.mark.parametrize(("scheme", "missing"), [("fp8_block", "block"), ("int4_wna16", "group")])
+def test_a_block_that_the_checkpoint_gives_must_be_given(scheme, missing):
+    with pytest.raises(ValueError, match=f"`{scheme}` leaves its {missing} to the checkpoint"):
+        expert_tensors(Experts(scheme, 1, 64, 64))
