@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from moe_align.space.box import Box, FactSet, Implications, Member, Point, Space
+from moe_align.space.index import Index
 from moe_align.space.ints import Ints
+from moe_align.space.region import Region, outside
 from moe_align.space.residues import SpaceTooLarge
 from moe_align.space.values import Values
 from moe_align.versions import VersionSet
 
-__all__ = ["Ints", "SpaceTooLarge", "Values", "VersionSet"]
+__all__ = [
+    "Box",
+    "FactSet",
+    "Implications",
+    "Index",
+    "Ints",
+    "Member",
+    "Point",
+    "Region",
+    "Space",
+    "SpaceTooLarge",
+    "Values",
+    "VersionSet",
+    "outside",
+]

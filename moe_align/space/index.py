@@ -1,0 +1,44 @@
+"""Finding, among many boxes, those that a box can meet, without looking at all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from moe_align.space.box import Box
+from moe_align.space.values import Values
+
+
+class Index:
+    """Boxes in order, by the values that they ask of discrete facts."""
+
+    __slots__ = ("_by_value", "_free", "boxes")
+
+    def __init__(self, boxes: Iterable[Box]) -> None:
+        self.boxes = tuple(boxes)
+        self._by_value: dict[str, dict[str, list[int]]] = {}
+        for position, box in enumerate(self.boxes):
+            for fact, members in box.sets.items():
+                if isinstance(members, Values):
+                    by_value = self._by_value.setdefault(fact, {})
+                    for value in members.members:
+                        by_value.setdefault(value, []).append(position)
+        self._free = {
+            fact: [position for position, box in enumerate(self.boxes) if fact not in box.sets]
+            for fact in self._by_value
+        }
+
+    def near(self, box: Box) -> list[int]:
+        """The positions of boxes that may meet `box`, rising; all that do are among them."""
+        candidates = [
+            self._candidates(fact, members)
+            for fact, members in box.sets.items()
+            if isinstance(members, Values) and fact in self._by_value
+        ]
+        fewest = min(candidates, key=lambda lists: sum(map(len, lists)), default=None)
+        if fewest is None:
+            return list(range(len(self.boxes)))
+        return sorted({position for positions in fewest for position in positions})
+
+    def _candidates(self, fact: str, members: Values) -> list[list[int]]:
+        by_value = self._by_value[fact]
+        return [self._free[fact], *(by_value[value] for value in members.members if value in by_value)]
