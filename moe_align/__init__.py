@@ -1,0 +1,46 @@
+"""MoE expert sizes as data: ordered YAML rules that give what engines allocate, with reasons.
+
+Importing this loads neither YAML nor pydantic, reads no file and no environment; each name is
+loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .compile import load_compiled as load_compiled
+    from .decision import Decision as Decision
+    from .errors import PolicyError as PolicyError
+    from .errors import Problem as Problem
+    from .facts import Facts as Facts
+    from .load import load_policy as load_policy
+    from .policy import Policy as Policy
+
+__version__ = "0.1.0"
+
+__all__ = ["Decision", "Facts", "Policy", "PolicyError", "Problem", "load_compiled", "load_policy"]
+
+_HOMES = {
+    "Decision": "decision",
+    "Facts": "facts",
+    "Policy": "policy",
+    "PolicyError": "errors",
+    "Problem": "errors",
+    "load_compiled": "compile",
+    "load_policy": "load",
+}
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
+    from importlib import import_module
+
+    value = getattr(import_module(f".{home}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,439 @@
+"""One checked document → a pack: names are looked up, forms are held against the phase."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from .. import facts, packs, schema
+from ..errors import Location, Problem, did_you_mean
+from ..space import Ints
+from ..versions import VersionSet, parse_range
+from ..vocabulary import Vocabulary
+from .reader import Document
+
+Path = tuple[str | int, ...]
+
+#: The phases in which each form of outcome means something.
+_FORMS = {
+    "align": ("model", "select", "dispatch", "allocate", "repack"),
+    "add": ("model", "dispatch", "allocate", "repack"),
+    "require": ("model", "select", "dispatch", "allocate", "repack"),
+    "refine": ("model", "select", "allocate", "repack"),
+    "use": ("select",),
+    "set": ("model",),
+    "reject": packs.PHASES,
+    "declare": ("launch",),
+}
+
+#: Forms that change or refuse a size, and so owe the reader a reason.
+_CHANGING = ("add", "require", "refine", "set", "reject")
+
+
+class Context(NamedTuple):
+    """What the conversion of one document needs: the document and the words of all layers."""
+
+    document: Document
+    vocabulary: Vocabulary
+
+    def problem(
+        self, code: str, message: str, fix: str | None, path: Path, rule: str | None = None, at_key: bool = False
+    ) -> None:
+        place = self.document.locate(path, at_key)
+        self.document.problems.append(Problem(code, message, fix, place, rule))
+
+    def place(self, *path: str | int) -> Location:
+        return self.document.locate(path)
+
+
+def pack(context: Context, said: schema.PackFile, layer: str) -> packs.Pack:
+    """The pack that a file says; faults go to the document's problems."""
+    _check_kind(context, said)
+    rules = tuple(_rule(context, said, index, rule) for index, rule in enumerate(said.rules or ()))
+    contracts = tuple(
+        _contract(context, said.pack, index, contract) for index, contract in enumerate(said.contracts or ())
+    )
+    _check_ids(context, "rules", [rule.id for rule in said.rules or ()])
+    _check_ids(context, "contracts", [contract.id for contract in said.contracts or ()])
+    return packs.Pack(
+        said.pack,
+        said.phase,
+        conditions(context, said.needs, ("for",), None),
+        _covers(context, said.covers or {}),
+        _names(said.before),
+        rules,
+        contracts,
+        layer,
+        context.place("pack"),
+    )
+
+
+def _names(value: object) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    return tuple(map(str, value)) if isinstance(value, list) else (str(value),)
+
+
+def _check_kind(context: Context, said: schema.PackFile) -> None:
+    if said.rules is not None and said.contracts is not None:
+        context.problem("R230", "has both rules and contracts", "put the contracts into a pack of their own", ("contracts",), at_key=True)
+    if said.rules is not None and said.phase is None:
+        context.problem("R231", "`phase` is missing", f"add `phase:` with one of {', '.join(packs.PHASES)}", ())
+    if said.rules is None and said.phase is not None:
+        context.problem("R232", "`phase` without rules", "add `rules:`, or leave the phase out", ("phase",), at_key=True)
+    if said.rules is None and said.contracts is None and said.vocabulary is None and said.defaults is None:
+        context.problem("R233", "says nothing", "add `rules:`, `contracts:` or `vocabulary:`", ())
+    for key in ("rules", "contracts"):
+        if getattr(said, key) == []:
+            context.problem("R233", f"`{key}` is empty", "add an entry, or leave the key out", (key,), at_key=True)
+
+
+def _check_ids(context: Context, key: str, ids: list[str]) -> None:
+    first: dict[str, int] = {}
+    for index, name in enumerate(ids):
+        if name in first:
+            line = context.document.locate((key, first[name], "id")).line
+            context.problem("R220", f"id `{name}` again", f"it stands in line {line}: give each its own", (key, index, "id"))
+        else:
+            first[name] = index
+
+
+def _covers(context: Context, said: Mapping[str, str]) -> tuple[packs.Condition, ...]:
+    covers = []
+    for key, text in said.items():
+        if facts.kind(key) != "version":
+            legal = ", ".join(facts.VERSIONS)
+            context.problem("R234", f"`{key}` is no release that a pack can cover", f"legal are {legal}", ("covers", key), at_key=True)
+            continue
+        releases = _versions(context, key, text, ("covers", key), None)
+        if releases is not None:
+            covers.append(packs.Condition(key, releases, text))
+    return tuple(covers)
+
+
+def conditions(
+    context: Context, said: Mapping[str, object] | None, path: Path, rule: str | None
+) -> tuple[packs.Condition, ...]:
+    """The conditions of a `when`, `unless` or `for`."""
+    made = (_condition(context, key, value, (*path, key), rule) for key, value in (said or {}).items())
+    return tuple(condition for condition in made if condition is not None)
+
+
+def _condition(context: Context, key: str, said: object, path: Path, rule: str | None) -> packs.Condition | None:
+    sort = facts.kind(key)
+    if sort is None or (key.partition(".")[0] in facts.NAMESPACES and key not in context.vocabulary.terms):
+        _unknown_fact(context, key, path, rule)
+        return None
+    accepts: packs.Accepts | None
+    if sort == "version":
+        accepts = _versions(context, key, said, path, rule)
+    elif sort == "integer":
+        accepts = _integers(context, key, said, path, rule)
+    else:
+        accepts = _values(context, key, said, path, rule)
+    if accepts is None:
+        return None
+    return packs.Condition(key, accepts, _text(said))
+
+
+def _unknown_fact(context: Context, key: str, path: Path, rule: str | None) -> None:
+    namespaced = [name for name in context.vocabulary.terms if "." in name]
+    if key.partition(".")[0] in facts.NAMESPACES and "." in key:
+        near = did_you_mean(key, namespaced)
+        fix = f"write `{near}`" if near else f"declare it: `vocabulary: {{{key}: {{}}}}`"
+        context.problem("R202", f"undeclared fact `{key}`", fix, path, rule, at_key=True)
+        return
+    near = did_you_mean(key, [*facts.keys(), *namespaced])
+    fix = f"write `{near}`" if near else f"legal are {', '.join(facts.keys())}"
+    context.problem("R201", f"unknown fact `{key}`", fix, path, rule, at_key=True)
+
+
+def _text(said: object) -> str:
+    if isinstance(said, schema.Without):
+        return f"not {_text(said.excluded)}"
+    if isinstance(said, schema.Between):
+        bounds = []
+        if said.min is not None:
+            bounds.append(f"≥ {said.min}")
+        if said.max is not None:
+            bounds.append(f"≤ {said.max}")
+        if said.multiple_of is not None:
+            bounds.append(f"a multiple of {said.multiple_of}")
+        return " and ".join(bounds)
+    if isinstance(said, list):
+        return ", ".join(map(_text, said))
+    return str(said).lower() if isinstance(said, bool) else str(said)
+
+
+def _versions(context: Context, key: str, said: object, path: Path, rule: str | None) -> VersionSet | None:
+    if not isinstance(said, str):
+        context.problem("R205", f"`{key}` is {_text(said)}, not a range of releases", 'write it like ">=0.28,<0.33"', path, rule)
+        return None
+    try:
+        releases = parse_range(said)
+    except ValueError as fault:
+        context.problem("R205", str(fault), 'write it like ">=0.28,<0.33"', path, rule)
+        return None
+    if releases.is_empty:
+        context.problem("R206", f"no release is in `{said}`", "turn the bounds round", path, rule)
+        return None
+    return releases
+
+
+def _integers(context: Context, key: str, said: object, path: Path, rule: str | None) -> Ints | None:
+    if isinstance(said, schema.Between):
+        return _bounds(context, key, said, path, rule)
+    if isinstance(said, schema.Without):
+        excluded = _integers(context, key, said.excluded, (*path, "not"), rule)
+        return None if excluded is None else Ints.all() - excluded
+    numbers = said if isinstance(said, list) else [said]
+    wrong = [number for number in numbers if isinstance(number, bool) or not isinstance(number, int) or number < 0]
+    if wrong:
+        fix = "write an integer, a list of them, or bounds like `{min: 1}`"
+        context.problem("R207", f"`{key}` is {_text(wrong[0])}, not a whole number", fix, path, rule)
+        return None
+    return Ints.of(*numbers)
+
+
+def _bounds(context: Context, key: str, said: schema.Between, path: Path, rule: str | None) -> Ints | None:
+    if said.min is None and said.max is None and said.multiple_of is None:
+        context.problem("R208", f"`{key}` has no bound", "give `min`, `max` or `multiple_of`", path, rule)
+        return None
+    numbers = Ints.between(said.min or 0, said.max)
+    if said.multiple_of is not None:
+        numbers &= Ints.multiples(said.multiple_of)
+    if numbers.is_empty:
+        context.problem("R206", f"no number is {_text(said)}", "turn the bounds round", path, rule)
+        return None
+    return numbers
+
+
+def _values(context: Context, key: str, said: object, path: Path, rule: str | None) -> frozenset[str] | None:
+    if isinstance(said, schema.Between):
+        context.problem("R209", f"`{key}` has names for values, no bounds", "write a value or a list of values", path, rule)
+        return None
+    if isinstance(said, schema.Without):
+        excluded = _values(context, key, said.excluded, (*path, "not"), rule)
+        if excluded is None:
+            return None
+        left = context.vocabulary.domain(key) - excluded
+        if not left:
+            context.problem("R206", f"no value of `{key}` is left", "take one out of the list", path, rule)
+        return left or None
+    found: set[str] = set()
+    known = True
+    for index, name in enumerate(said) if isinstance(said, list) else ((None, said),):
+        members = context.vocabulary.members(key, _text(name))
+        where = path if index is None else (*path, index)
+        if members is None:
+            known = False
+            context.problem("R203", f"unknown {key} `{_text(name)}`", context.vocabulary.suggestion(key, _text(name)), where, rule)
+        else:
+            found |= members
+    return frozenset(found) if known else None
+
+
+def _rule(context: Context, said: schema.PackFile, index: int, rule: schema.Rule) -> packs.Rule:
+    path: Path = ("rules", index)
+    outcome = _outcome(context, said.phase, rule, path)
+    return packs.Rule(
+        said.pack,
+        rule.id,
+        said.phase or "",
+        conditions(context, rule.when, (*path, "when"), rule.id),
+        conditions(context, rule.unless, (*path, "unless"), rule.id),
+        outcome,
+        rule.why,
+        rule.source,
+        rule.evidence,
+        context.place(*path),
+    )
+
+
+def _outcome(context: Context, phase: str | None, rule: schema.Rule, path: Path) -> packs.Outcome:
+    written = [form for form in _FORMS if getattr(rule, form) is not None]
+    if len(written) != 1:
+        legal = ", ".join(f"`{form}`" for form in _FORMS)
+        said = " and ".join(f"`{form}`" for form in written) or "no outcome"
+        context.problem("R210", f"has {said}", f"write exactly one of {legal}", path, rule.id)
+        return packs.Outcome("align", packs.NATIVE, packs.NATIVE)
+    form = written[0]
+    if phase is not None and phase not in _FORMS[form]:
+        fix = f"it belongs to {', '.join(_FORMS[form])}"
+        context.problem("R211", f"`{form}` means nothing in phase {phase}", fix, (*path, form), rule.id, at_key=True)
+    outcome = _form(context, form, rule, path)
+    _check_modifiers(context, form, rule, path)
+    changes = form in _CHANGING or (form == "align" and (outcome.hidden, outcome.intermediate) != (packs.NATIVE,) * 2)
+    if changes and rule.why is None:
+        context.problem("R212", "changes or refuses a size without `why`", "add `why: …` in a few words", path, rule.id)
+    return outcome._replace(
+        stride=rule.stride,
+        experts=rule.experts,
+        error=rule.error,
+        rows=tuple(sorted((rule.rows or {}).items())),
+        columns=tuple(sorted((rule.columns or {}).items())),
+    )
+
+
+def _check_modifiers(context: Context, form: str, rule: schema.Rule, path: Path) -> None:
+    allowed = {
+        "stride": ("add",),
+        "error": ("reject", "require"),
+        "else": ("refine",),
+        "rows": ("align", "add", "refine"),
+        "columns": ("align", "add", "refine"),
+    }
+    written = {"stride": rule.stride, "error": rule.error, "else": rule.otherwise, "rows": rule.rows, "columns": rule.columns}
+    for key, forms in allowed.items():
+        if written[key] and form not in forms:
+            fix = f"it goes with {' or '.join(forms)}"
+            context.problem("R215", f"`{key}` means nothing beside `{form}`", fix, (*path, key), rule.id, at_key=True)
+    if form == "refine" and rule.otherwise is None:
+        context.problem("R216", "`refine` without `else`", "say what holds where no block fits: `else: {reject: …}`", path, rule.id)
+
+
+def _form(context: Context, form: str, rule: schema.Rule, path: Path) -> packs.Outcome:
+    where = (*path, form)
+    if form in ("align", "require", "set"):
+        said = getattr(rule, form)
+        hidden, intermediate = _both(context, said, where, rule.id)
+        if form == "set" and rule.set is not None:
+            hidden = hidden if rule.set.hidden is not None else None
+            intermediate = intermediate if rule.set.intermediate is not None else None
+        return packs.Outcome(form, hidden, intermediate)
+    if form == "add" and rule.add is not None:
+        return packs.Outcome(form, add=_amounts(context, rule.add, where, rule.id))
+    if form == "refine" and rule.refine is not None:
+        refine = packs.Refine(tuple(rule.refine.blocks), rule.refine.fits, rule.refine.floor)
+        return packs.Outcome(form, refine=refine, otherwise=_otherwise(context, rule, path))
+    if form == "use" and rule.use is not None:
+        return packs.Outcome(form, target=_backend(context, rule.use, where, rule.id))
+    if form == "declare" and rule.declare is not None:
+        return packs.Outcome(form, pads=(_pad(rule.declare.hidden_pad), _pad(rule.declare.intermediate_pad)))
+    return packs.Outcome("reject", target=rule.reject)
+
+
+def _backend(context: Context, name: str, path: Path, rule: str) -> str:
+    members = context.vocabulary.members("backend", name)
+    if members is None or len(members) > 1:
+        context.problem("R203", f"unknown backend `{name}`", context.vocabulary.suggestion("backend", name), path, rule)
+        return name
+    return next(iter(members))
+
+
+def _otherwise(context: Context, rule: schema.Rule, path: Path) -> packs.Outcome | None:
+    said = rule.otherwise
+    if said is None:
+        return None
+    if (said.align is None) == (said.reject is None):
+        context.problem("R217", "`else` needs `align` or `reject`", "write one of the two", (*path, "else"), rule.id)
+        return None
+    if said.reject is not None:
+        return packs.Outcome("reject", target=said.reject, error=said.error)
+    hidden, intermediate = _both(context, said.align, (*path, "else", "align"), rule.id)
+    return packs.Outcome("align", hidden, intermediate)
+
+
+def _amounts(context: Context, said: schema.Add, path: Path, rule: str) -> tuple[tuple[str, packs.Amount], ...]:
+    amounts = []
+    for dimension in packs.DIMENSIONS:
+        amount = getattr(said, dimension)
+        if isinstance(amount, schema.InBytes):
+            amounts.append((dimension, packs.Amount(amount.bytes, "bytes")))
+        elif amount is not None:
+            amounts.append((dimension, packs.Amount(amount)))
+    if not amounts:
+        context.problem("R218", "`add` names no dimension", "write `{hidden: …}` or `{intermediate: …}`", path, rule)
+    return tuple(amounts)
+
+
+def _pad(said: str | schema.FlooredPad) -> packs.Pad:
+    return packs.Pad(said) if isinstance(said, str) else packs.Pad("floor", said.floor, said.times)
+
+
+def _both(context: Context, said: object, path: Path, rule: str) -> tuple[packs.Multiple, packs.Multiple]:
+    if not isinstance(said, (schema.PerDimension, schema.Set)):
+        multiple = _multiple(context, said, path, rule)
+        return multiple, multiple
+    if said.hidden is None and said.intermediate is None:
+        context.problem("R218", f"`{path[-1]}` names no dimension", "write `{hidden: …}` or `{intermediate: …}`", path, rule)
+    return (
+        _multiple(context, said.hidden, (*path, "hidden"), rule),
+        _multiple(context, said.intermediate, (*path, "intermediate"), rule),
+    )
+
+
+def _multiple(context: Context, said: object, path: Path, rule: str) -> packs.Multiple:
+    if said is None or said == "native":
+        return packs.NATIVE
+    if isinstance(said, schema.Lcm):
+        return packs.Multiple("lcm", _items(context, said.lcm, (*path, "lcm"), rule), said.at_least)
+    if isinstance(said, schema.Max):
+        return packs.Multiple("max", _items(context, said.max, (*path, "max"), rule), said.at_least)
+    if isinstance(said, schema.Snap):
+        return packs.Multiple("snap", tuple(sorted(set(said.snap))))
+    if isinstance(said, schema.Bytes):
+        return packs.Multiple("bytes", (said.bytes,), said.at_least)
+    if isinstance(said, schema.Times):
+        return packs.Multiple("times", _items(context, [said.multiple], (*path, "multiple"), rule), said.at_least)
+    return packs.Multiple("times", _items(context, [said], path, rule))
+
+
+def _items(context: Context, said: Iterable[object], path: Path, rule: str) -> tuple[int | str, ...]:
+    items: list[int | str] = []
+    for item in said:
+        if isinstance(item, str) and item == "native":
+            items.append(1)
+        elif isinstance(item, str) and facts.kind(item) != "integer":
+            near = did_you_mean(item, ["native", *facts.INTEGERS])
+            fix = f"write `{near}`" if near else "write an integer, `native` or an integer fact"
+            context.problem("R213", f"`{item}` is no integer fact", fix, path, rule)
+        elif isinstance(item, (int, str)):
+            items.append(item)
+    return tuple(items)
+
+
+def _contract(context: Context, name: str, index: int, said: schema.Contract) -> packs.Contract:
+    path: Path = ("contracts", index)
+    demands = []
+    for of in schema.Demands.model_fields:
+        demand = getattr(said.require, of)
+        if demand is not None:
+            demands.append(_demand(context, of, demand, (*path, "require", of), said.id))
+    if not demands:
+        context.problem("R219", "`require` demands nothing", "name a size, as in `{hidden: 128}`", (*path, "require"), said.id)
+    return packs.Contract(
+        name,
+        said.id,
+        conditions(context, said.when, (*path, "when"), said.id),
+        conditions(context, said.unless, (*path, "unless"), said.id),
+        tuple(demands),
+        said.breaks,
+        said.why,
+        said.source,
+        said.evidence,
+        context.place(*path),
+    )
+
+
+def _demand(context: Context, of: str, said: int | schema.Demand, path: Path, rule: str) -> packs.Demand:
+    if isinstance(said, int):
+        return packs.Demand(of, (packs.Multiple("times", (said,)),))
+    is_pad = of.endswith("_pad")
+    if (said.floor is not None or said.at_most is not None) and not is_pad:
+        context.problem("R221", "`floor` and `at_most` are about declared pads", "write `hidden_pad` or `intermediate_pad`", path, rule)
+    multiples: list[packs.Multiple] = []
+    if said.multiple is not None:
+        multiples.append(packs.Multiple("times", _items(context, [said.multiple], path, rule)))
+    if said.lcm is not None:
+        multiples.append(packs.Multiple("lcm", _items(context, said.lcm, path, rule)))
+    if said.max_of is not None:
+        multiples.append(packs.Multiple("max", _items(context, said.max_of, path, rule)))
+    multiples += [packs.Multiple("times", _items(context, [item], path, rule)) for item in said.any_of or ()]
+    exactly = () if said.exactly is None else tuple(said.exactly if isinstance(said.exactly, list) else [said.exactly])
+    demand = packs.Demand(
+        of, tuple(multiples), exactly, said.min, said.max, said.floor or 1, said.at_most == "actual"
+    )
+    if demand == packs.Demand(of):
+        context.problem("R219", f"`{of}` demands nothing", "give a multiple, `exactly`, `min` or `max`", path, rule)
+    return demand

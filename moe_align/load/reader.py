@@ -1,0 +1,271 @@
+"""YAML text → plain values with the place of everything, refusing what YAML reads as something else.
+
+Only mappings with text keys, lists, text, decimal integers, `true`, `false` and nothing at all can
+be written. Anchors, aliases, tags, merge keys, duplicate keys and second documents are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from ..errors import Location, PolicyError, Problem
+
+MOST_BYTES = 8 * 2**20
+MOST_DEPTH = 24
+MOST_NODES = 1_000_000
+
+Place = tuple[int, int]
+
+
+class Mapping(dict[str, Any]):
+    """A mapping of a file; `places` has the places of each key and of its value, from 0."""
+
+    __slots__ = ("place", "places")
+    place: Place
+    places: dict[str, tuple[Place, Place]]
+
+
+class Sequence(list[Any]):
+    """A list of a file; `places` has the place of each entry, from 0."""
+
+    __slots__ = ("place", "places")
+    place: Place
+    places: list[Place]
+
+
+class Document(NamedTuple):
+    """One parsed file: its name as messages give it, its root, and the faults found so far."""
+
+    file: str
+    root: Any
+    problems: list[Problem]
+
+    def locate(self, path: tuple[str | int, ...], at_key: bool = False) -> Location:
+        """The place of what `path` leads to; steps that the document does not have are passed over."""
+        node, place = self.root, getattr(self.root, "place", (0, 0))
+        for step in path:
+            if isinstance(node, Mapping) and step in node:
+                key_place, value_place = node.places[str(step)]
+                place = key_place if at_key or node[str(step)] is None else value_place
+                node = node[str(step)]
+            elif isinstance(node, Sequence) and isinstance(step, int) and step < len(node):
+                node, place = node[step], node.places[step]
+        return location(self.file, place)
+
+
+def location(file: str, place: Place) -> Location:
+    return Location(file, place[0] + 1, place[1] + 1)
+
+
+def read_bytes(path: Path, shown: str) -> bytes:
+    """The content of a rule file.
+
+    Raises:
+        PolicyError: missing, unreadable, no file, or larger than `MOST_BYTES`.
+    """
+    start = Location(shown, 1, 1)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(MOST_BYTES + 1)
+    except IsADirectoryError:
+        raise PolicyError([Problem("Y001", "is a folder, not a file", "name a file in it", start)]) from None
+    except FileNotFoundError:
+        raise PolicyError([Problem("Y001", "no such file", "check the path", start)]) from None
+    except OSError as fault:
+        raise PolicyError([Problem("Y002", f"cannot be read: {fault.strerror}", "check its rights", start)]) from None
+    if len(data) > MOST_BYTES:
+        raise PolicyError(
+            [Problem("Y003", f"is larger than {MOST_BYTES // 2**20} MiB", "split it into several packs", start)]
+        )
+    return data
+
+
+def parse(data: bytes, shown: str) -> Document:
+    """The document in `data`, with every fault that the reader itself can see.
+
+    Raises:
+        PolicyError: what cannot be parsed at all.
+    """
+    text = _decoded(data, shown)
+    reader = _Reader(shown)
+    try:
+        root = reader.document(yaml.parse(text, Loader=_LOADER))
+    except yaml.YAMLError as fault:
+        raise PolicyError([*reader.problems, _syntax(fault, shown)]) from None
+    return Document(shown, root, reader.problems)
+
+
+#: The C parser where PyYAML has it: the same events, twenty times faster.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def _decoded(data: bytes, shown: str) -> str:
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
+        column = fault.start - (data.rfind(b"\n", 0, fault.start) + 1) + 1
+        where = Location(shown, line, column)
+        raise PolicyError([Problem("Y004", "is not UTF-8", "save it as UTF-8", where)]) from None
+    if not text.strip():
+        raise PolicyError([Problem("Y005", "is empty", "begin with `language: 1`", Location(shown, 1, 1))])
+    return text
+
+
+def _syntax(fault: yaml.YAMLError, shown: str) -> Problem:
+    mark = getattr(fault, "problem_mark", None)
+    place = location(shown, (mark.line, mark.column)) if mark else Location(shown, 1, 1)
+    said = getattr(fault, "problem", None) or getattr(fault, "reason", None) or "cannot be parsed"
+    fix = next((fix for words, fix in _SYNTAX_FIXES if words in said), "see the line above it as well")
+    return Problem("Y010", f"is not YAML: {said}", fix, place)
+
+
+_SYNTAX_FIXES = (
+    ("cannot start any token", "put the text in quotes"),
+    ("mapping values are not allowed", "put the text in quotes, or begin a new line"),
+    ("did not find expected ',' or", "close the bracket"),
+    ("control characters", "the file is binary or has control characters: save it as text"),
+    ("special characters", "the file is binary or has control characters: save it as text"),
+)
+
+_INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
+_YAML_NUMBER = re.compile(
+    r"[-+]?(?:0b[01_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?|[0-9][0-9_]*|"
+    r"(?:[0-9][0-9_]*)?\.[0-9_]*(?:[eE][-+]?[0-9]+)?|[0-9][0-9_]*[eE][-+]?[0-9]+|\.(?:inf|Inf|INF|nan|NaN|NAN))"
+)
+_YAML_WORDS = frozenset(
+    word for base in ("yes", "no", "on", "off", "y", "n") for word in (base, base.capitalize(), base.upper())
+)
+_YAML_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
+_WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "": None}
+_SPELLED = frozenset({"True", "TRUE", "False", "FALSE", "Null", "NULL", "~"})
+
+
+class _Reader:
+    """Builds values from parser events; keeps what is wrong, and goes on."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.problems: list[Problem] = []
+        self._nodes = 0
+
+    def document(self, events: Any) -> Any:
+        root: Any = None
+        documents = 0
+        for event in events:
+            sort = type(event)
+            if sort is yaml.DocumentStartEvent:
+                documents += 1
+                if documents > 1:
+                    self._problem("Y011", "a second document begins", "keep one document a file", event)
+                    return root
+                if event.tags or event.version:
+                    self._problem("Y012", "has a `%` directive", "leave it out", event)
+            elif sort in (yaml.ScalarEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent, yaml.AliasEvent):
+                root = self._node(event, events, 0)
+        return root
+
+    def _problem(self, code: str, message: str, fix: str | None, event: Any) -> None:
+        mark = event.start_mark
+        self.problems.append(Problem(code, message, fix, location(self.file, (mark.line, mark.column))))
+
+    def _stop(self, code: str, message: str, fix: str, event: Any) -> PolicyError:
+        self._problem(code, message, fix, event)
+        return PolicyError(self.problems)
+
+    def _node(self, event: Any, events: Any, depth: int) -> Any:
+        self._nodes += 1
+        if self._nodes > MOST_NODES:
+            raise self._stop("Y006", f"has more than {MOST_NODES} values", "split it into several packs", event)
+        sort = type(event)
+        if sort is yaml.AliasEvent:
+            self._problem("Y013", f"alias `*{event.anchor}`", "write the value out", event)
+            return None
+        if event.anchor is not None:
+            self._problem("Y014", f"anchor `&{event.anchor}`", "leave it out", event)
+        if event.tag is not None:
+            self._problem("Y015", f"tag `{_short_tag(event.tag)}`", "leave it out", event)
+        if sort is yaml.ScalarEvent:
+            return self._scalar(event)
+        if depth >= MOST_DEPTH:
+            raise self._stop("Y007", f"is nested more than {MOST_DEPTH} levels deep", "flatten it", event)
+        return (self._mapping if sort is yaml.MappingStartEvent else self._sequence)(event, events, depth + 1)
+
+    def _mapping(self, start: Any, events: Any, depth: int) -> Mapping:
+        mapping = Mapping()
+        mapping.place = (start.start_mark.line, start.start_mark.column)
+        places = mapping.places = {}
+        for event in events:
+            if type(event) is yaml.MappingEndEvent:
+                break
+            key = self._key(event, events, depth)
+            value_event = next(events)
+            value = self._node(value_event, events, depth)
+            if key is None:
+                continue
+            if key in mapping:
+                first = places[key][0][0] + 1
+                self._problem("Y016", f"key `{key}` again", f"it stands in line {first}: keep one", event)
+                continue
+            mapping[key] = value
+            mark, value_mark = event.start_mark, value_event.start_mark
+            places[key] = ((mark.line, mark.column), (value_mark.line, value_mark.column))
+        return mapping
+
+    def _key(self, event: Any, events: Any, depth: int) -> str | None:
+        if type(event) is not yaml.ScalarEvent:
+            self._node(event, events, depth)
+            self._problem("Y017", "a key is no text", "write a name", event)
+            return None
+        if event.value == "<<" and not event.style:
+            self._problem("Y018", "merge key `<<`", "write the entries out", event)
+            return None
+        key = self._node(event, events, depth)
+        if isinstance(key, str):
+            return key
+        self._problem("Y017", f"key `{event.value}` is no text", "put it in quotes", event)
+        return None
+
+    def _sequence(self, start: Any, events: Any, depth: int) -> Sequence:
+        sequence = Sequence()
+        sequence.place = (start.start_mark.line, start.start_mark.column)
+        places = sequence.places = []
+        for event in events:
+            if type(event) is yaml.SequenceEndEvent:
+                break
+            sequence.append(self._node(event, events, depth))
+            places.append((event.start_mark.line, event.start_mark.column))
+        return sequence
+
+    def _scalar(self, event: Any) -> Any:
+        value: str = event.value
+        if event.style:
+            return value
+        if _INTEGER.fullmatch(value):
+            return self._integer(value, event)
+        if value in _WORDS:
+            return _WORDS[value]
+        if value in _SPELLED:
+            meant = "null" if value in ("~", "Null", "NULL") else value.lower()
+            self._problem("Y020", f"`{value}` is read as `{meant}`", f"write `{meant}`, or put it in quotes", event)
+        elif value in _YAML_WORDS:
+            self._problem("Y021", f"`{value}` is read as true or false", "put it in quotes", event)
+        elif _YAML_NUMBER.fullmatch(value):
+            self._problem("Y022", f"`{value}` is read as another number", f'put it in quotes: "{value}"', event)
+        elif _YAML_DATE.fullmatch(value):
+            self._problem("Y023", f"`{value}` is read as a date", f'put it in quotes: "{value}"', event)
+        return value
+
+    def _integer(self, value: str, event: Any) -> int:
+        if len(value) > 19:
+            self._problem("Y024", f"`{value[:19]}…` is too large", "give an integer below 2^31", event)
+            return 1
+        return int(value)
+
+
+def _short_tag(tag: str) -> str:
+    return tag.replace("tag:yaml.org,2002:", "!!")

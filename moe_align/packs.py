@@ -1,0 +1,198 @@
+"""What a rule file says, as frozen values: conditions, outcomes, rules, contracts, packs.
+
+`load` makes these from YAML and `compile` from JSON; everything after them knows neither.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .errors import Location
+from .space import Ints, VersionSet
+
+#: Facts and sizes that leave one phase enter the next.
+PHASES = ("model", "select", "dispatch", "allocate", "repack", "launch")
+
+#: The two dimensions of an expert, as files name them, and the fact that holds each.
+DIMENSIONS = {"hidden": "hidden", "intermediate": "intermediate_per_partition"}
+
+#: What may be done about a broken contract, worst first.
+BREAKS = ("silent", "raises", "slow")
+
+Accepts = frozenset[str] | Ints | VersionSet
+
+
+class Condition(NamedTuple):
+    """One entry of `when`: the fact `key` must lie in `accepts`; `text` is how a person reads it."""
+
+    key: str
+    accepts: Accepts
+    text: str
+
+
+class Multiple(NamedTuple):
+    """A multiple of the language; `items` are integers or the names of integer facts.
+
+    `op` is `times` (the one item), `lcm`, `max`, `snap` (the next listed size) or `bytes` (of
+    activations, divided by `act_bytes`). `at_least` is the smallest size that may come out.
+    """
+
+    op: str
+    items: tuple[int | str, ...]
+    at_least: int | None = None
+
+    @property
+    def is_native(self) -> bool:
+        return self == NATIVE
+
+    def __str__(self) -> str:
+        head = "native" if self.is_native else _MULTIPLE_TEXT[self.op].format(", ".join(map(str, self.items)))
+        if self.at_least is None:
+            return head
+        return f"at least {self.at_least}" if self.items == (1,) else f"{head}, at least {self.at_least}"
+
+
+_MULTIPLE_TEXT = {
+    "times": "{}",
+    "lcm": "lcm({})",
+    "max": "max({})",
+    "snap": "next of {}",
+    "bytes": "{} bytes of activations",
+}
+
+NATIVE = Multiple("times", (1,))
+
+
+class Pad(NamedTuple):
+    """What a kernel call is told about padding: `exact`, `zero`, `absent`, or floored and multiplied."""
+
+    form: str
+    floor: int = 1
+    times: int = 1
+
+    def of(self, actual: int) -> int | None:
+        """The declared pad for `actual` padded elements; `None` where the argument is not passed."""
+        if self.form == "absent":
+            return None
+        return 0 if self.form == "zero" else actual // self.floor * self.floor * self.times
+
+    def __str__(self) -> str:
+        if self.form != "floor":
+            return self.form
+        return f"floor({self.floor}) × {self.times}" if self.times != 1 else f"floor({self.floor})"
+
+
+class Amount(NamedTuple):
+    """A fixed number of elements, or of bytes, that storage gains."""
+
+    number: int
+    unit: str = "elements"
+
+
+class Refine(NamedTuple):
+    """Quantization blocks become the largest divisor of themselves that divides the size.
+
+    `blocks` are the facts that change (`block_n`, `block_k`, `group`), `fits` the dimension they must
+    divide, `floor` the smallest block that the kernels take.
+    """
+
+    blocks: tuple[str, ...]
+    fits: str
+    floor: int
+
+
+class Outcome(NamedTuple):
+    """What a rule does; `form` names the one key it was written with.
+
+    `hidden` and `intermediate` belong to `align`, `require` and `set`; `add` to `add`; `target` is
+    the backend of `use` or the reason of `reject`; `pads` belong to `declare`. The last four are
+    modifiers: experts added, the engine's exception, and multiples for the rows and columns of
+    block scales alone, per tensor.
+    """
+
+    form: str
+    hidden: Multiple | None = None
+    intermediate: Multiple | None = None
+    add: tuple[tuple[str, Amount], ...] = ()
+    stride: bool = False
+    target: str | None = None
+    pads: tuple[Pad, Pad] | None = None
+    refine: Refine | None = None
+    otherwise: Outcome | None = None
+    experts: int = 0
+    error: str | None = None
+    rows: tuple[tuple[str, int], ...] = ()
+    columns: tuple[tuple[str, int], ...] = ()
+
+
+class Rule(NamedTuple):
+    """One ordered rule of a pack; its address is `pack/id`."""
+
+    pack: str
+    id: str
+    phase: str
+    when: tuple[Condition, ...]
+    unless: tuple[Condition, ...]
+    outcome: Outcome
+    why: str | None
+    source: str | None
+    evidence: str | None
+    location: Location
+
+    @property
+    def address(self) -> str:
+        return f"{self.pack}/{self.id}"
+
+
+class Demand(NamedTuple):
+    """What a contract demands of one size or declared pad.
+
+    `multiples` is a choice: one of them must divide. `exactly`, `lowest` and `highest` bound the
+    value. For a declared pad, `floor` is how the kernel reads it and `at_most_actual` says that the
+    pad as read may not exceed the padding that is really there.
+    """
+
+    of: str
+    multiples: tuple[Multiple, ...] = ()
+    exactly: tuple[int, ...] = ()
+    lowest: int | None = None
+    highest: int | None = None
+    floor: int = 1
+    at_most_actual: bool = False
+
+
+class Contract(NamedTuple):
+    """What a kernel demands, whoever allocates; its address is `pack/id`."""
+
+    pack: str
+    id: str
+    when: tuple[Condition, ...]
+    unless: tuple[Condition, ...]
+    demands: tuple[Demand, ...]
+    breaks: str
+    why: str | None
+    source: str | None
+    evidence: str | None
+    location: Location
+
+    @property
+    def address(self) -> str:
+        return f"{self.pack}/{self.id}"
+
+
+class Pack(NamedTuple):
+    """One file of rules (with a `phase`) or of contracts (`phase` is `None`).
+
+    `needs` are the facts of `for`, which every rule needs as well; `covers` the releases outside of
+    which the pack answers nothing; `layer` the name of the layer that brought it.
+    """
+
+    name: str
+    phase: str | None
+    needs: tuple[Condition, ...]
+    covers: tuple[Condition, ...]
+    before: tuple[str, ...]
+    rules: tuple[Rule, ...]
+    contracts: tuple[Contract, ...]
+    layer: str
+    location: Location

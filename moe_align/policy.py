@@ -1,0 +1,88 @@
+"""A policy: the stack of layers with the questions that one asks of it."""
+
+from __future__ import annotations
+
+from .decision import Decision, Difference, decision, differences
+from .facts import Facts
+from .known import known
+from .stack import Stack
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from .compile import Sizes
+    from .facts import Given
+
+#: So many decisions are kept; above that the memo starts anew.
+MOST_KEPT = 4096
+
+
+class Policy:
+    """Ordered rules and contracts of all layers. Frozen, thread-safe, picklable.
+
+    `load_policy` makes one from YAML, `load_compiled` from a compiled file.
+    """
+
+    __slots__ = ("_digest", "_memo", "stack")
+
+    stack: Stack
+
+    def __init__(self, stack: Stack) -> None:
+        object.__setattr__(self, "stack", stack)
+        object.__setattr__(self, "_memo", {})
+        object.__setattr__(self, "_digest", None)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a policy is frozen")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Policy, (self.stack,))
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 over rules, contracts and vocabulary: equal digests decide alike."""
+        if self._digest is None:
+            from .compile import digest
+
+            object.__setattr__(self, "_digest", digest(self.stack))
+        return self._digest  # type: ignore[no-any-return]
+
+    def resolve(self, facts: Facts) -> Decision:
+        """The decision for one expert layer.
+
+        Raises:
+            PolicyError: names that no pack declares, facts that contradict each other.
+        """
+        memo: dict[Facts, Decision] = self._memo
+        kept = memo.get(facts)
+        if kept is None:
+            kept = decision(self.stack, known(self.stack.vocabulary, facts))
+            if len(memo) >= MOST_KEPT:
+                memo.clear()
+            memo[facts] = kept
+        return kept
+
+    def differences(self, facts: Facts) -> tuple[Difference, ...]:
+        """Which assumed facts would change the sizes, and to what.
+
+        Raises:
+            PolicyError: as `resolve`.
+        """
+        return differences(self.stack, known(self.stack.vocabulary, facts))
+
+    def bind(self, **given: Unpack[Given]) -> Sizes:
+        """The two sizes as a function, for facts that stay the same in a process.
+
+        The function takes the facts that rules still look at, and the two sizes, as keywords.
+
+        Raises:
+            PolicyError: as `resolve`.
+        """
+        from .compile import Sizes
+
+        return Sizes(self, Facts(**given))
+
+    def without_implications(self) -> Policy:
+        """The same rules with a vocabulary in which no value implies another."""
+        return Policy(self.stack._replace(vocabulary=self.stack.vocabulary.without_implications()))

@@ -1,0 +1,472 @@
+"""What a rule file may say, version 1 of the language, as pydantic models.
+
+The JSON Schema for editors (`moe-align schema`) is generated from them. Whether a name is known is
+not said here: that is checked against the facts and the vocabulary, by `load`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic_core import ErrorDetails
+
+from .errors import did_you_mean
+
+LANGUAGE = 1
+
+Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
+Text = Annotated[str, Field(min_length=1, max_length=2000)]
+Size = Annotated[int, Field(ge=0, le=2**31)]
+Positive = Annotated[int, Field(ge=1, le=2**31)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+Scalar = str | int | bool
+
+
+class Without(_Model):
+    """Any value but these."""
+
+    excluded: Scalar | list[Scalar] = Field(alias="not")
+
+
+class Between(_Model):
+    """Bounds and a divisor of an integer fact."""
+
+    min: Size | None = None
+    max: Size | None = None
+    multiple_of: Positive | None = None
+
+
+def _sort_of_condition(value: Any) -> str | None:
+    if isinstance(value, (str, bool, int)):
+        return "value"
+    if isinstance(value, list):
+        return "list"
+    if isinstance(value, dict):
+        return "not" if "not" in value else "bounds"
+    return {Without: "not", Between: "bounds"}.get(type(value))
+
+
+Condition = Annotated[
+    Annotated[Scalar, Tag("value")]
+    | Annotated[list[Scalar], Field(min_length=1), Tag("list")]
+    | Annotated[Without, Tag("not")]
+    | Annotated[Between, Tag("bounds")],
+    Discriminator(_sort_of_condition),
+]
+
+Item = Annotated[
+    Annotated[Positive, Tag("integer")] | Annotated[Name, Tag("fact")],
+    Discriminator(lambda value: "fact" if isinstance(value, str) else "integer"),
+]
+
+
+class Times(_Model):
+    """A multiple, and the smallest size that may come out."""
+
+    multiple: Item = 1
+    at_least: Positive | None = None
+
+
+class Lcm(_Model):
+    """The least common multiple of integers and integer facts."""
+
+    lcm: Annotated[list[Item], Field(min_length=1)]
+    at_least: Positive | None = None
+
+
+class Max(_Model):
+    """The largest of integers and integer facts."""
+
+    max: Annotated[list[Item], Field(min_length=1)]
+    at_least: Positive | None = None
+
+
+class Snap(_Model):
+    """The next of the listed sizes; above the last one, a rejection."""
+
+    snap: Annotated[list[Positive], Field(min_length=1)]
+
+
+class Bytes(_Model):
+    """So many bytes of activations: divided by `act_bytes`."""
+
+    bytes: Positive
+    at_least: Positive | None = None
+
+
+def _sort_of_multiple(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int):
+        return "integer"
+    if isinstance(value, str):
+        return "name"
+    if isinstance(value, dict):
+        named = [key for key in ("lcm", "max", "snap", "bytes") if key in value]
+        return named[0] if named else "multiple"
+    return None
+
+
+Multiple = Annotated[
+    Annotated[Positive, Tag("integer")]
+    | Annotated[Name, Tag("name")]
+    | Annotated[Times, Tag("multiple")]
+    | Annotated[Lcm, Tag("lcm")]
+    | Annotated[Max, Tag("max")]
+    | Annotated[Snap, Tag("snap")]
+    | Annotated[Bytes, Tag("bytes")],
+    Discriminator(_sort_of_multiple),
+]
+
+
+class PerDimension(_Model):
+    """A multiple for each dimension; a missing one is `native`."""
+
+    hidden: Multiple | None = None
+    intermediate: Multiple | None = None
+
+
+def _sort_of_align(value: Any) -> str | None:
+    if isinstance(value, dict) and not value.keys() & _MULTIPLE_KEYS:
+        return "dimensions"
+    return _sort_of_multiple(value)
+
+
+_MULTIPLE_KEYS = {"multiple", "at_least", "lcm", "max", "snap", "bytes"}
+
+
+Align = Annotated[
+    Annotated[Positive, Tag("integer")]
+    | Annotated[Name, Tag("name")]
+    | Annotated[Times, Tag("multiple")]
+    | Annotated[Lcm, Tag("lcm")]
+    | Annotated[Max, Tag("max")]
+    | Annotated[Snap, Tag("snap")]
+    | Annotated[Bytes, Tag("bytes")]
+    | Annotated[PerDimension, Tag("dimensions")],
+    Discriminator(_sort_of_align),
+]
+
+
+class InBytes(_Model):
+    """An amount in bytes."""
+
+    bytes: Positive
+
+
+Amount = Annotated[
+    Annotated[Positive, Tag("elements")] | Annotated[InBytes, Tag("bytes")],
+    Discriminator(lambda value: "bytes" if isinstance(value, (dict, InBytes)) else "elements"),
+]
+
+
+class Add(_Model):
+    """Elements or bytes that storage gains, per dimension."""
+
+    hidden: Amount | None = None
+    intermediate: Amount | None = None
+
+
+class Set(_Model):
+    """Sizes that model code sets itself."""
+
+    hidden: Multiple | None = None
+    intermediate: Multiple | None = None
+
+
+class Refine(_Model):
+    """Quantization blocks become the largest divisor of themselves that fits the size."""
+
+    blocks: Annotated[list[Literal["block_n", "block_k", "group"]], Field(min_length=1)]
+    fits: Literal["hidden", "intermediate"] = "intermediate"
+    floor: Positive
+
+
+class FlooredPad(_Model):
+    """The real pad, floored to a multiple, then multiplied."""
+
+    floor: Positive = 1
+    times: Positive = 1
+
+
+Pad = Annotated[
+    Annotated[Literal["exact", "zero", "absent"], Tag("name")] | Annotated[FlooredPad, Tag("floor")],
+    Discriminator(lambda value: "floor" if isinstance(value, (dict, FlooredPad)) else "name"),
+]
+
+
+class Declare(_Model):
+    """What a kernel call is told of padding."""
+
+    hidden_pad: Pad
+    intermediate_pad: Pad
+
+
+class Otherwise(_Model):
+    """What `refine` does where no block fits."""
+
+    align: Align | None = None
+    reject: Text | None = None
+    error: Name | Text | None = None
+
+
+Evidence = Literal["read", "ran", "measured", "reported"]
+Tensors = dict[Literal["w13", "w2"], Positive]
+
+
+class Rule(_Model):
+    """One ordered rule: the facts it needs, and exactly one outcome."""
+
+    id: Name
+    when: dict[str, Condition] | None = None
+    unless: dict[str, Condition] | None = None
+    align: Align | None = None
+    add: Add | None = None
+    require: Align | None = None
+    refine: Refine | None = None
+    use: str | None = None
+    set: Set | None = None
+    reject: Text | None = None
+    declare: Declare | None = None
+    otherwise: Otherwise | None = Field(None, alias="else")
+    stride: bool = False
+    experts: Annotated[int, Field(ge=0, le=4096)] = 0
+    error: Text | None = None
+    rows: Tensors | None = None
+    columns: Tensors | None = None
+    why: Text | None = None
+    source: Text | None = None
+    evidence: Evidence | None = None
+
+
+class Demand(_Model):
+    """What a kernel demands of one size, or of a declared pad."""
+
+    multiple: Item | None = None
+    lcm: list[Item] | None = None
+    max_of: list[Item] | None = None
+    any_of: list[Item] | None = None
+    exactly: Size | list[Size] | None = None
+    min: Size | None = None
+    max: Size | None = None
+    floor: Positive | None = None
+    at_most: Literal["actual"] | None = None
+
+
+DemandOf = Annotated[
+    Annotated[Positive, Tag("integer")] | Annotated[Demand, Tag("mapping")],
+    Discriminator(lambda value: "mapping" if isinstance(value, (dict, Demand)) else "integer"),
+]
+
+
+class Demands(_Model):
+    """Demands per size, per count and per declared pad."""
+
+    hidden: DemandOf | None = None
+    intermediate: DemandOf | None = None
+    experts: DemandOf | None = None
+    topk: DemandOf | None = None
+    hidden_pad: DemandOf | None = None
+    intermediate_pad: DemandOf | None = None
+
+
+class Contract(_Model):
+    """What a kernel demands, whoever allocates."""
+
+    id: Name
+    when: dict[str, Condition] | None = None
+    unless: dict[str, Condition] | None = None
+    require: Demands
+    breaks: Literal["raises", "silent", "slow"]
+    why: Text
+    source: Text | None = None
+    evidence: Evidence | None = None
+
+
+class ScopedAlias(_Model):
+    """A name that is valid only in some place: at an engine, a scheme, some releases."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    name: Text
+
+
+AliasOf = Annotated[
+    Annotated[Text, Tag("name")] | Annotated[ScopedAlias, Tag("scoped")],
+    Discriminator(lambda value: "scoped" if isinstance(value, (dict, ScopedAlias)) else "name"),
+]
+OneOrMore = Annotated[
+    Annotated[Scalar, Tag("one")] | Annotated[list[Scalar], Field(min_length=1), Tag("more")],
+    Discriminator(lambda value: "more" if isinstance(value, list) else "one"),
+]
+
+
+class Value(_Model):
+    """One value of a discrete fact."""
+
+    aliases: list[AliasOf] = Field(default_factory=list)
+    names: dict[str, list[str]] = Field(default_factory=dict)
+    implies: dict[str, OneOrMore] = Field(default_factory=dict)
+    note: Text | None = None
+
+
+ValueOf = Annotated[
+    Annotated[Value, Tag("value")] | Annotated[list[Scalar], Tag("group")] | Annotated[None, Tag("bare")],
+    Discriminator(
+        lambda value: "group" if isinstance(value, list) else "bare" if value is None else "value"
+    ),
+]
+
+
+class PackFile(_Model):
+    """One file of rules, of contracts, or of vocabulary."""
+
+    language: Literal[1]
+    pack: Name
+    phase: Literal["model", "select", "dispatch", "allocate", "repack", "launch"] | None = None
+    needs: dict[str, Condition] | None = Field(None, alias="for")
+    covers: dict[str, str] | None = None
+    before: OneOrMore | None = None
+    rules: list[Rule] | None = None
+    contracts: list[Contract] | None = None
+    vocabulary: dict[str, dict[str, ValueOf]] | None = None
+    defaults: dict[str, Scalar] | None = None
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of a rule file, for editors."""
+    schema = PackFile.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "moe-align rule file", **schema}
+
+
+Step = str | int
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong with a document: where (keys and indices, outermost first) and what."""
+
+    path: tuple[Step, ...]
+    code: str
+    message: str
+    fix: str | None
+    #: Whether the place is the key that stands last in the path, not its value.
+    at_key: bool = False
+
+
+def faults(error: ValidationError) -> list[Fault]:
+    """Everything that is wrong with a document, in the order of the document's keys."""
+    return [_fault(detail) for detail in error.errors(include_url=False)]
+
+
+def _fault(detail: ErrorDetails) -> Fault:
+    path, sort, value = detail["loc"], detail["type"], detail["input"]
+    name = _shown(path)
+    context = detail.get("ctx", {})
+    if sort == "extra_forbidden":
+        return Fault(path, "S101", f"unknown key `{path[-1]}`", _legal_keys(path), at_key=True)
+    if sort == "missing":
+        return Fault(path[:-1], "S102", f"`{path[-1]}` is missing", f"add `{path[-1]}: …`")
+    if sort == "literal_error":
+        near = did_you_mean(str(value), context["expected"].replace("'", "").replace(" or ", ", ").split(", "))
+        fix = f"write `{near}`" if near else f"write {context['expected'].replace(chr(39), chr(96))}"
+        return Fault(path, "S103", f"`{name}` is {_said(value)}", fix)
+    if sort in ("greater_than_equal", "less_than_equal"):
+        bound = f"below {context['ge']}" if "ge" in context else f"above {context['le']}"
+        limit = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
+        return Fault(path, "S104", f"`{name}` is {value}, {bound}", f"give an integer of {limit}")
+    if sort == "string_pattern_mismatch":
+        return Fault(path, "S105", f"`{name}` is {_said(value)}", "use lower-case letters, digits, `-`, `_` and `.`")
+    if sort in ("too_short", "string_too_short"):
+        return Fault(path, "S106", f"`{name}` is empty", "write something or leave the key out")
+    if sort in ("too_long", "string_too_long"):
+        return Fault(path, "S107", f"`{name}` is longer than {context['max_length']} characters", "shorten it")
+    wanted = next((text for step, text in _WANTED if step == sort or step in path[-2:]), "something else")
+    return Fault(path, "S108", f"`{name}` is {_said(value)}, not {wanted}", _FORMS.get(wanted))
+
+
+_MULTIPLE_FORMS = "write an integer, `native`, or a mapping with `multiple`, `lcm`, `max`, `snap` or `bytes`"
+
+#: What stood there instead: by the validator's kind of error, else by the step of the path.
+_WANTED: tuple[tuple[str, str], ...] = (
+    ("int_type", "a whole number"),
+    ("string_type", "text"),
+    ("bool_type", "`true` or `false`"),
+    ("list_type", "a list"),
+    ("dict_type", "a mapping"),
+    ("model_type", "a mapping"),
+    ("none_required", "empty"),
+    ("align", "a multiple"),
+    ("require", "a multiple"),
+    ("hidden", "a multiple"),
+    ("intermediate", "a multiple"),
+    ("when", "a value, a list, `not` or bounds"),
+    ("unless", "a value, a list, `not` or bounds"),
+    ("for", "a value, a list, `not` or bounds"),
+)
+_FORMS = {
+    "a multiple": _MULTIPLE_FORMS,
+    "a value, a list, `not` or bounds": "write `value`, `[value, …]`, `{not: …}` or `{min: …, max: …, multiple_of: …}`",
+    "`true` or `false`": "write it without quotes",
+    "a mapping": "write `key: value` pairs",
+    "a list": "begin each entry with `- `",
+    "text": "put it in quotes",
+    "a whole number": "write digits only, without quotes",
+}
+
+_MODELS: dict[str, type[_Model]] = {
+    "rules": Rule,
+    "contracts": Contract,
+    "bounds": Between,
+    "not": Without,
+    "multiple": Times,
+    "lcm": Lcm,
+    "max": Max,
+    "snap": Snap,
+    "bytes": Bytes,
+    "dimensions": PerDimension,
+    "add": Add,
+    "set": Set,
+    "refine": Refine,
+    "floor": FlooredPad,
+    "declare": Declare,
+    "else": Otherwise,
+    "require": Demands,
+    "mapping": Demand,
+    "value": Value,
+}
+
+
+def _legal_keys(path: tuple[Step, ...]) -> str:
+    model = next((_MODELS[step] for step in reversed(path[:-1]) if isinstance(step, str) and step in _MODELS), PackFile)
+    legal = [field.alias or name for name, field in model.model_fields.items()]
+    near = did_you_mean(str(path[-1]), legal)
+    return f"write `{near}`" if near else f"legal are {', '.join(legal)}"
+
+
+def _shown(path: tuple[Step, ...]) -> str:
+    """The last keys of a path as a person names the place; list positions and inner tags are left out."""
+    steps = [step for step in path if isinstance(step, str) and step not in _TAGS]
+    inside = [step for step in steps if step not in ("rules", "contracts")]
+    unique = [step for step, before in zip(inside, [None, *inside], strict=False) if step != before]
+    return ".".join(unique) or (steps[-1] if steps else "the document")
+
+
+_TAGS = frozenset({"integer", "name", "dimensions", "value", "list", "bounds", "elements", "mapping", "one", "more",
+                   "scoped", "group", "bare", "fact"})  # fmt: skip
+
+
+def _said(value: object) -> str:
+    if value is None:
+        return "empty"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    return f"`{value}`"
