@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from .errors import PolicyError, Problem
 from .known import Known, consistent
+from .layers import BUILT_IN
 from .packs import PHASES, Condition, Pack, Rule
 from .vocabulary import Vocabulary
 
@@ -13,20 +14,20 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from .layers import Layer
     from .packs import Accepts, Contract
 
 
 class Stack(NamedTuple):
     """An ordered stack of packs: `phases` has the rule packs of each phase, nearest first.
 
-    `layers` are the names of the layers, nearest first; the last one is the built-in layer where
-    there is one.
+    `layers` are the layers, nearest first; the last one is the built-in layer where there is one.
     """
 
     vocabulary: Vocabulary
     phases: Mapping[str, tuple[Pack, ...]]
     contracts: tuple[Pack, ...]
-    layers: tuple[str, ...]
+    layers: tuple[Layer, ...]
 
     def rules(self) -> Iterable[Rule]:
         """Every rule in the order of phases and packs."""
@@ -36,7 +37,7 @@ class Stack(NamedTuple):
         return (contract for pack in self.contracts for contract in pack.contracts)
 
 
-def assemble(packs: Sequence[Pack], vocabulary: Vocabulary, layers: tuple[str, ...]) -> Stack:
+def assemble(packs: Sequence[Pack], vocabulary: Vocabulary, layers: tuple[Layer, ...]) -> Stack:
     """The stack of `packs`, which stand in the order of `layers`.
 
     Raises:
@@ -48,7 +49,7 @@ def assemble(packs: Sequence[Pack], vocabulary: Vocabulary, layers: tuple[str, .
     for phase in PHASES:
         ordered: list[Pack] = []
         for layer in layers:
-            among = [pack for pack in packs if pack.layer == layer and pack.phase == phase]
+            among = [pack for pack in packs if pack.layer == layer.name and pack.phase == phase]
             ordered += _ordered(among, problems)
             problems += _overlaps(among, vocabulary)
         phases[phase] = tuple(ordered)
@@ -64,8 +65,9 @@ def _name_problems(packs: Sequence[Pack]) -> list[Problem]:
     for pack in packs:
         before = first.setdefault(pack.name, pack)
         if before is not pack:
-            said = f"pack `{pack.name}` again: it is also {before.location.file}:{before.location.line}"
-            place = before.location if before.layer != pack.layer and pack.layer == "built-in" else pack.location
+            other = pack if pack.layer == BUILT_IN else before
+            said = f"pack `{pack.name}` again: it is also {other.location.file}:{other.location.line}"
+            place = before.location if pack.layer == BUILT_IN else pack.location
             problems.append(Problem("P401", said, "give it another name; a nearer layer's rules win anyway", place))
     return problems
 
