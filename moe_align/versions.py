@@ -132,6 +132,8 @@ class VersionSet:
         return cls(((key, _next(key)),))
 
     def __and__(self, other: VersionSet) -> VersionSet:
+        if len(self.intervals) == len(other.intervals) == 1:
+            return _overlap(self.intervals[0], other.intervals[0])
         return self._combine(other, lambda one, two: one and two)
 
     def __or__(self, other: VersionSet) -> VersionSet:
@@ -141,10 +143,12 @@ class VersionSet:
         return self._combine(other, lambda one, two: one and not two)
 
     def __le__(self, other: VersionSet) -> bool:
-        return (self - other).is_empty
+        return self & other == self
 
-    def __contains__(self, key: Key) -> bool:
-        key = normal(key)
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, tuple) and self._has(normal(key))
+
+    def _has(self, key: Key) -> bool:
         return any(low <= key and (high is None or key < high) for low, high in self.intervals)
 
     def isdisjoint(self, other: VersionSet) -> bool:
@@ -176,11 +180,17 @@ class VersionSet:
 
     def _combine(self, other: VersionSet, keep: Callable[[bool, bool], bool]) -> VersionSet:
         cuts = sorted({cut for cut in self._cuts() + other._cuts() if cut is not None})
-        kept = [keep(cut in self, cut in other) for cut in cuts]
+        kept = [keep(self._has(cut), other._has(cut)) for cut in cuts]
         return VersionSet(tuple(_runs(zip(cuts, kept, strict=True))))
 
     def _cuts(self) -> tuple[Key | None, ...]:
         return tuple(end for interval in self.intervals for end in interval)
+
+
+def _overlap(one: Interval, two: Interval) -> VersionSet:
+    low = max(one[0], two[0])
+    high = min((high for high in (one[1], two[1]) if high is not None), default=None)
+    return VersionSet(((low, high),)) if high is None or low < high else VersionSet.empty()
 
 
 def _runs(cuts: Iterable[tuple[Key, bool]]) -> Iterator[Interval]:

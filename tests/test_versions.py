@@ -177,6 +177,7 @@ def test_sets_know_whether_they_are_empty_or_one() -> None:
     assert not (parse_range("==0.3") | parse_range("==0.5")).is_singleton
     assert not VersionSet.empty().is_singleton
     assert parse_range(">=0.28,<0.31").witness() == (0, 28)
+    assert "0.3" not in parse_range("==0.3")
     with pytest.raises(ValueError, match="an empty set has no member"):
         VersionSet.empty().witness()
 

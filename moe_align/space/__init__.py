@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from moe_align.space.box import Box, FactSet, Implications, Member, Point, Space
+from moe_align.space.box import Box, Space
+from moe_align.space.implications import Implications
 from moe_align.space.index import Index
 from moe_align.space.ints import Ints
 from moe_align.space.region import Region, outside
 from moe_align.space.residues import SpaceTooLarge
+from moe_align.space.sets import FactSet, Member, Point
 from moe_align.space.values import Values
 from moe_align.versions import VersionSet
 

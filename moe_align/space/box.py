@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from moe_align.space.ints import Ints
+from moe_align.space.implications import Implications, Solver
+from moe_align.space.sets import FactSet, Member, Point, contains, disjoint, meet, minus, subset
 from moe_align.space.values import Values
-from moe_align.versions import Key, VersionSet
 
-FactSet = Values | Ints | VersionSet
-Member = str | int | Key
-Point = Mapping[str, Member]
 Sets = dict[str, FactSet]
-# (fact, value) → what else must then hold.
-Implications = Mapping[tuple[str, str], Mapping[str, FactSet]]
 
 _MOST_REMEMBERED = 2**16
 
@@ -30,23 +25,21 @@ class Space:
     """What each fact may be at all."""
     implications: Implications = field(default_factory=dict)
     """For a fact with a value: the sets that other facts are then in."""
-    _implied: dict[str, dict[str, Mapping[str, FactSet]]] = field(init=False, repr=False)
-    _involved: frozenset[str] = field(init=False, repr=False)
+    _solver: Solver = field(init=False, repr=False)
     _remembered: dict[tuple[tuple[str, FactSet], ...], Sets | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for fact, members in self.domain.items():
             if members.is_empty:
                 raise ValueError(f"`{fact}` can have no value at all")
-        implied: dict[str, dict[str, Mapping[str, FactSet]]] = {}
-        involved = set()
-        for (fact, value), sets in self.implications.items():
+        for fact, value in self.implications:
             if self._checked(fact, Values.of([value])).is_empty:
                 raise ValueError(f"`{value}` is not a value of `{fact}`")
-            implied.setdefault(fact, {})[value] = {name: self._checked(name, sets[name]) for name in sets}
-            involved |= {fact, *sets}
-        object.__setattr__(self, "_implied", implied)
-        object.__setattr__(self, "_involved", frozenset(involved))
+        implications = {
+            premise: {name: self._checked(name, members) for name, members in sets.items()}
+            for premise, sets in self.implications.items()
+        }
+        object.__setattr__(self, "_solver", Solver(self.domain, implications))
         object.__setattr__(self, "_remembered", {})
 
     def __reduce__(self) -> tuple[type[Space], tuple[Mapping[str, FactSet], Implications]]:
@@ -83,75 +76,24 @@ class Space:
             for name, members in sets.items()
         )
 
+    def involves(self, fact: str) -> bool:
+        """Whether an implication speaks of `fact`."""
+        return fact in self._solver
+
     def solution(self, sets: Mapping[str, FactSet]) -> Sets | None:
-        """Sets inside `sets` (inside the domain, of some facts), every point of which the space admits.
+        """Sets inside `sets` (inside the domain), of some facts, every point of which the space admits.
 
         Only the facts that implications speak of are in it; None if no point is admitted.
         """
         if any(members.is_empty for members in sets.values()):
             return None
-        key = tuple((fact, members) for fact, members in sets.items() if fact in self._involved)
-        if key not in self._remembered:
-            if len(self._remembered) >= _MOST_REMEMBERED:
-                self._remembered.clear()
-            start = {fact: sets.get(fact, self.domain[fact]) for fact in sorted(self._involved)}
-            self._remembered[key] = self._search(start)
-        return self._remembered[key]
-
-    def _search(self, sets: Sets) -> Sets | None:
-        tight = self.tightened(sets)
-        if tight is None:
-            return None
-        undecided = [fact for fact in self._implied if not tight[fact].is_singleton]
-        if not undecided:
-            return tight
-        fact = min(undecided, key=lambda name: len(_values(tight[name]).members))
-        tries = (self._search(tight | {fact: Values.of([value])}) for value in _values(tight[fact]))
-        return next((found for found in tries if found is not None), None)
-
-    def tightened(self, sets: Sets) -> Sets | None:
-        """`sets`, of all facts of the implications, without what each implication rules out by itself.
-
-        None if that leaves nothing.
-        """
-        if any(members.is_empty for members in sets.values()):
-            return None
-        tight = dict(sets)
-        changed = True
-        while changed:
-            before = dict(tight)
-            for fact, implied in self._implied.items():
-                values = _possible(_values(tight[fact]), implied, tight)
-                if values.is_empty:
-                    return None
-                tight[fact] = values
-                tight |= _consequences(values, implied, tight)
-            changed = tight != before
-        return tight
-
-
-def _possible(values: Values, implied: Mapping[str, Mapping[str, FactSet]], sets: Sets) -> Values:
-    """The values whose consequences can still be met."""
-    return Values(
-        frozenset(
-            value
-            for value in values.members
-            if not any(disjoint(sets[name], members) for name, members in implied.get(value, {}).items())
-        )
-    )
-
-
-def _consequences(values: Values, implied: Mapping[str, Mapping[str, FactSet]], sets: Sets) -> Sets:
-    """The narrower sets of the facts about which every one of `values` implies something."""
-    consequences = [implied.get(value, {}) for value in values]
-    narrowed = {}
-    for name in consequences[0]:
-        if all(name in sets_implied for sets_implied in consequences):
-            allowed = consequences[0][name]
-            for sets_implied in consequences[1:]:
-                allowed = join(allowed, sets_implied[name])
-            narrowed[name] = meet(sets[name], allowed)
-    return narrowed
+        key = tuple((fact, members) for fact, members in sets.items() if fact in self._solver)
+        if key in self._remembered:
+            return self._remembered[key]
+        if len(self._remembered) >= _MOST_REMEMBERED:
+            self._remembered.clear()
+        found = self._remembered[key] = self._solver.solution(dict(key))
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +118,8 @@ class Box:
     def __and__(self, other: Box) -> Box:
         sets = dict(self.sets)
         for fact, members in other.sets.items():
-            sets[fact] = meet(self[fact], members)
-        return Box(self.space, dict(sorted(sets.items())))
+            sets[fact] = meet(sets[fact], members) if fact in sets else members
+        return Box(self.space, {fact: sets[fact] for fact in sorted(sets)})
 
     def __sub__(self, other: Box) -> tuple[Box, ...]:
         """The points that are not in `other`, as disjoint boxes, none of them empty."""
@@ -185,13 +127,17 @@ class Box:
             return ()
         if self.isdisjoint(other):
             return (self,)
-        return tuple(self._pieces_outside(other))
+        return tuple(self.pieces_outside(other))
 
-    def _pieces_outside(self, other: Box) -> Iterator[Box]:
+    def pieces_outside(self, other: Box) -> Iterator[Box]:
+        """`self - other`, for two boxes that are known to meet."""
         inside = dict(self.sets)
         for fact, theirs in other.sets.items():
             mine = self[fact]
-            piece = self.space.made(inside | {fact: minus(mine, theirs)})
+            outside = minus(mine, theirs)
+            if outside.is_empty:
+                continue
+            piece = self.space.made(inside | {fact: outside})
             if not piece.is_empty:
                 yield piece
             inside[fact] = meet(mine, theirs)
@@ -205,20 +151,21 @@ class Box:
 
     def isdisjoint(self, other: Box) -> bool:
         """Whether no point is in both."""
-        small, large = (self, other) if len(self.sets) <= len(other.sets) else (other, self)
-        if any(
-            disjoint(members, large.sets[fact]) for fact, members in small.sets.items() if fact in large.sets
-        ):
+        ours, theirs = self.sets, other.sets
+        shared = [fact for fact in ours if fact in theirs]
+        if any(disjoint(ours[fact], theirs[fact]) for fact in shared):
             return True
-        return (self & other).is_empty
+        # Facts that no implication speaks of cannot empty what two boxes share in other ways.
+        both = {**ours, **theirs}
+        for fact in shared:
+            if self.space.involves(fact):
+                both[fact] = meet(ours[fact], theirs[fact])
+        return self.space.solution({fact: both[fact] for fact in sorted(both)}) is None
 
     @property
     def is_empty(self) -> bool:
         """Whether the space admits no point in it."""
-        return self._solution() is None
-
-    def _solution(self) -> Sets | None:
-        return self.space.solution(self.sets)
+        return self.space.solution(self.sets) is None
 
     def free(self, fact: str) -> Box:
         """The box without its word on `fact`."""
@@ -236,45 +183,10 @@ class Box:
         Raises:
             ValueError: if there is none.
         """
-        solution = self._solution()
+        solution = self.space.solution(self.sets)
         if solution is None:
             raise ValueError("an empty box has no point")
         return {fact: solution.get(fact, self[fact]).witness() for fact in self.space.domain}
 
     def __str__(self) -> str:
         return " · ".join(f"{fact}: {members}" for fact, members in self.sets.items()) or "any"
-
-
-def meet(one: FactSet, other: FactSet) -> FactSet:
-    """The members of both. Here and below the two are sets of one kind: a space takes no others."""
-    return one & other  # type: ignore[operator]
-
-
-def join(one: FactSet, other: FactSet) -> FactSet:
-    """The members of either."""
-    return one | other  # type: ignore[operator]
-
-
-def minus(one: FactSet, other: FactSet) -> FactSet:
-    """The members of the first alone."""
-    return one - other  # type: ignore[operator]
-
-
-def subset(one: FactSet, other: FactSet) -> bool:
-    """Whether the second has all members of the first."""
-    return one <= other  # type: ignore[operator]
-
-
-def disjoint(one: FactSet, other: FactSet) -> bool:
-    """Whether no member is in both."""
-    return one.isdisjoint(other)  # type: ignore[arg-type]
-
-
-def contains(members: FactSet, member: Member) -> bool:
-    """Whether `member` is one of the members."""
-    return member in members  # type: ignore[operator]
-
-
-def _values(members: FactSet) -> Values:
-    assert isinstance(members, Values)
-    return members

@@ -11,6 +11,7 @@ from moe_align.space.pieces import (
     Piece,
     canonical,
     joined,
+    lowered,
     multiplied,
     rounded,
     sweep,
@@ -80,10 +81,14 @@ class Ints:
         return self._combine(other, _without)
 
     def __le__(self, other: Ints) -> bool:
-        return self.pieces == other.pieces or (self - other).is_empty
+        if self.is_singleton:
+            return self.pieces[0].low in other
+        if self.is_empty or self.pieces == other.pieces:
+            return True
+        return other._spans(self) and (self - other).is_empty
 
-    def __contains__(self, member: int) -> bool:
-        return any(
+    def __contains__(self, member: object) -> bool:
+        return isinstance(member, int) and any(
             low <= member and (high is None or member <= high) and mask >> member % modulus & 1
             for low, high, modulus, mask in self.pieces
         )
@@ -107,6 +112,10 @@ class Ints:
 
     def isdisjoint(self, other: Ints) -> bool:
         """Whether no integer is in both."""
+        if self.is_singleton:
+            return self.pieces[0].low not in other
+        if other.is_singleton:
+            return other.pieces[0].low not in self
         return (self & other).is_empty
 
     @property
@@ -157,6 +166,17 @@ class Ints:
             image |= _made([rounded(piece, multiple)])
         return image
 
+    def preimage_add(self, amount: int) -> Ints:
+        """The integers that, with `amount` added, are in the set.
+
+        Raises:
+            ValueError: if `amount` is below 0.
+        """
+        if amount < 0:
+            raise ValueError(f"what is added is at least 0, not {amount}")
+        reached = self & Ints.between(amount, None)
+        return _made(lowered(piece, amount) for piece in reached.pieces)
+
     def preimage_floor_div(self, divisor: int) -> Ints:
         """The multiples of `divisor` that, divided by it, are in the set: what splits evenly into members.
 
@@ -177,6 +197,13 @@ class Ints:
         if self.is_empty:
             raise ValueError("an empty set has no member")
         return self.pieces[index]
+
+    def _spans(self, other: Ints) -> bool:
+        """Whether the members of `other`, which has some, lie between the ends of this set."""
+        if self.is_empty or other.pieces[0].low < self.pieces[0].low:
+            return False
+        high, end = other.pieces[-1].high, self.pieces[-1].high
+        return end is None or (high is not None and high <= end)
 
     @property
     def _is_listed(self) -> bool:

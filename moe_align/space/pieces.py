@@ -20,6 +20,7 @@ from moe_align.space.residues import (
     least_period,
     smear,
     spread,
+    turn,
     widen,
 )
 
@@ -88,14 +89,14 @@ def canonical(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
         return ()
     body, tail = (pieces, None) if pieces[-1].high is not None else (pieces[:-1], pieces[-1])
     if tail:
-        body, tail = _lowered(body, tail)
+        body, tail = _settled(body, tail)
     listed = list(islice(joined(chain.from_iterable(map(runs, body))), MOST_RUNS + 1))
     if len(listed) > MOST_RUNS:
         listed = list(joined(body))
     return (*listed, tail) if tail else tuple(listed)
 
 
-def _lowered(body: Sequence[Piece], tail: Piece) -> tuple[Sequence[Piece], Piece]:
+def _settled(body: Sequence[Piece], tail: Piece) -> tuple[Sequence[Piece], Piece]:
     """Body and tail, with what the tail's pattern already says moved from the body to the tail."""
     _, _, modulus, mask = tail
     if not body or body[-1].high != last_to(mask, modulus, tail.low - 1):
@@ -169,3 +170,10 @@ def multiplied(piece: Piece, factor: int) -> Piece | None:
     low, high, modulus, mask = piece
     wider = checked(modulus * factor)
     return trimmed(Piece(low * factor, None if high is None else high * factor, wider, spread(mask, factor)))
+
+
+def lowered(piece: Piece, amount: int) -> Piece | None:
+    """The members, none of them below `amount`, each less `amount`."""
+    low, high, modulus, mask = piece
+    residues = turn(mask, modulus, -amount)
+    return trimmed(Piece(low - amount, None if high is None else high - amount, modulus, residues))

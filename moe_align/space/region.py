@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from moe_align.space.box import Box, FactSet, Member, Point, Space, join, minus
+from moe_align.space.box import Box, Space
+from moe_align.space.sets import FactSet, Member, Point, join, minus
 
 # Above so many boxes a cover is only merged, not widened as well.
 _MOST_WIDENED = 256
@@ -82,7 +83,7 @@ class Region:
 
     def cover(self) -> tuple[Box, ...]:
         """The same points in few boxes with few and short conditions, by their text; they may overlap."""
-        boxes = _merged(self.space, self.boxes)
+        boxes = _merged(self.space, map(_unimplied, self.boxes))
         if len(boxes) <= _MOST_WIDENED:
             rest = tuple(outside([self.space.box()], self.boxes))
             boxes = _merged(self.space, _needed([_widened(box, rest) for box in boxes]))
@@ -102,7 +103,7 @@ def outside(boxes: Sequence[Box], others: Sequence[Box]) -> Iterator[Box]:
         if at == len(others):
             yield box
         else:
-            rest += [(piece, at + 1) for piece in box - others[at]]
+            rest += [(piece, at + 1) for piece in box.pieces_outside(others[at])]
 
 
 def _outermost(boxes: Iterable[Box], more: Iterable[Box]) -> list[Box]:
@@ -132,6 +133,15 @@ def _merged_along(space: Space, boxes: Iterable[Box], fact: str) -> list[Box]:
         free = box.free(fact)
         sets[free] = join(sets[free], box[fact]) if free in sets else box[fact]
     return [space.made({**free.sets, fact: members}) for free, members in sets.items()]
+
+
+def _unimplied(box: Box) -> Box:
+    """The same points without the conditions that the other conditions imply."""
+    for fact in tuple(box.sets):
+        free = box.free(fact)
+        if box.space.involves(fact) and free <= box:
+            box = free
+    return box
 
 
 def _widened(box: Box, rest: Sequence[Box]) -> Box:

@@ -101,12 +101,13 @@ def smear(mask: int, modulus: int, width: int, *, up: bool) -> int:
     done = 1
     while done < min(width, modulus):
         step = min(done, width - done)
-        mask |= _turn(mask, modulus, step if up else modulus - step)
+        mask |= turn(mask, modulus, step if up else modulus - step)
         done += step
     return mask
 
 
-def _turn(mask: int, modulus: int, step: int) -> int:
+def turn(mask: int, modulus: int, step: int) -> int:
+    """The residues of `mask`, each plus `step`."""
     mask <<= step % modulus
     return (mask & full(modulus)) | (mask >> modulus)
 

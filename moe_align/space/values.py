@@ -29,7 +29,7 @@ class Values:
     def __le__(self, other: Values) -> bool:
         return self.members <= other.members
 
-    def __contains__(self, value: str) -> bool:
+    def __contains__(self, value: object) -> bool:
         return value in self.members
 
     def __iter__(self) -> Iterator[str]:
