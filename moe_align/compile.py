@@ -32,7 +32,7 @@ from .vocabulary import Alias, Term, Vocabulary
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from .facts import Facts
@@ -71,7 +71,11 @@ def _meaning(pack: Pack) -> Plain:
         "needs": _conditions(pack.needs),
         "covers": _conditions(pack.covers),
         "rules": [
-            [_conditions(rule.when), _conditions(rule.unless), _outcome(rule.outcome._replace(target=_target(rule)))]
+            [
+                _conditions(rule.when),
+                _conditions(rule.unless),
+                _outcome(rule.outcome._replace(target=_target(rule))),
+            ]
             for rule in pack.rules
         ],
     }
@@ -83,7 +87,9 @@ def _target(rule: Rule) -> str | None:
 
 
 def _contract_meaning(contract: Contract) -> list[Any]:
-    demands = [list(demand._replace(multiples=())) + [_multiples(demand.multiples)] for demand in contract.demands]
+    demands = [
+        list(demand._replace(multiples=())) + [_multiples(demand.multiples)] for demand in contract.demands
+    ]
     return [_conditions(contract.when), _conditions(contract.unless), demands, contract.breaks]
 
 
@@ -94,7 +100,10 @@ def _multiples(multiples: Iterable[Multiple]) -> list[Any]:
 def _vocabulary_meaning(vocabulary: Vocabulary) -> Plain:
     return {
         "terms": {
-            key: {value: sorted([other, sorted(accepts)] for other, accepts in term.implies) for value, term in values.items()}
+            key: {
+                value: sorted([other, sorted(accepts)] for other, accepts in term.implies)
+                for value, term in values.items()
+            }
             for key, values in vocabulary.terms.items()
         },
         "names": {
@@ -119,7 +128,10 @@ def _accepts(accepts: Accepts) -> list[Any]:
     pieces = getattr(accepts, "pieces", None)
     if pieces is not None:
         return ["integers", [[low, high, modulus, hex(mask)] for low, high, modulus, mask in pieces]]
-    return ["versions", [[list(low), None if high is None else list(high)] for low, high in accepts.intervals]]  # type: ignore[union-attr]
+    return [
+        "versions",
+        [[list(low), None if high is None else list(high)] for low, high in accepts.intervals],
+    ]  # type: ignore[union-attr]
 
 
 def _accepts_from(sort: str, data: list[Any]) -> Accepts:
@@ -188,7 +200,13 @@ def _plain_pack(pack: Pack) -> Plain:
         "covers": _plain_conditions(pack.covers),
         "before": pack.before,
         "rules": [
-            [rule.id, _plain_conditions(rule.when), _plain_conditions(rule.unless), _outcome(rule.outcome), *_prose(rule)]
+            [
+                rule.id,
+                _plain_conditions(rule.when),
+                _plain_conditions(rule.unless),
+                _outcome(rule.outcome),
+                *_prose(rule),
+            ]
             for rule in pack.rules
         ],
         "contracts": [
@@ -237,9 +255,13 @@ def load_compiled(path: str | os.PathLike[str]) -> Policy:
         with open(path, encoding="utf-8") as stream:
             content = json.load(stream)
     except FileNotFoundError:
-        raise PolicyError([Problem("C501", "no such file", "write it with `moe-align compile`", start)]) from None
+        raise PolicyError(
+            [Problem("C501", "no such file", "write it with `moe-align compile`", start)]
+        ) from None
     except OSError as fault:
-        raise PolicyError([Problem("C501", f"cannot be read: {fault.strerror}", "check its rights", start)]) from None
+        raise PolicyError(
+            [Problem("C501", f"cannot be read: {fault.strerror}", "check its rights", start)]
+        ) from None
     except ValueError as fault:
         place = Location(shown, getattr(fault, "lineno", 1), getattr(fault, "colno", 1))
         again = "write it again with `moe-align compile`"
@@ -278,7 +300,11 @@ def _check_fresh(layers: list[Any], again: str, start: Location) -> None:
     """
     for name, files in layers:
         recorded = {_local(name, file): (length, crc) for file, length, crc in files}
-        here = set(layers_of((), environ={})[-1].files) if name == BUILT_IN else set(filter(os.path.exists, recorded))
+        here = (
+            set(layers_of((), environ={})[-1].files)
+            if name == BUILT_IN
+            else set(filter(os.path.exists, recorded))
+        )
         missing = set(recorded) - here if name == BUILT_IN else set()
         changed = sorted(missing | {file for file in here if recorded.get(file) != _print(file)})
         if changed:
@@ -294,11 +320,33 @@ def _local(layer: str, file: str) -> str:
 def _pack_from(plain: Plain) -> Pack:
     name, phase = plain["name"], plain["phase"]
     rules = tuple(
-        Rule(name, rule, phase, _conditions_from(when), _conditions_from(unless), _outcome_from(outcome), why, source, evidence, Location(*at))
+        Rule(
+            name,
+            rule,
+            phase,
+            _conditions_from(when),
+            _conditions_from(unless),
+            _outcome_from(outcome),
+            why,
+            source,
+            evidence,
+            Location(*at),
+        )
         for rule, when, unless, outcome, why, source, evidence, at in plain["rules"]
     )
     contracts = tuple(
-        Contract(name, contract, _conditions_from(when), _conditions_from(unless), tuple(map(_demand_from, demands)), breaks, why, source, evidence, Location(*at))
+        Contract(
+            name,
+            contract,
+            _conditions_from(when),
+            _conditions_from(unless),
+            tuple(map(_demand_from, demands)),
+            breaks,
+            why,
+            source,
+            evidence,
+            Location(*at),
+        )
         for contract, when, unless, demands, breaks, why, source, evidence, at in plain["contracts"]
     )
     return Pack(
@@ -345,14 +393,20 @@ def _outcome_from(plain: Plain) -> Outcome:
 
 def _demand_from(plain: list[Any]) -> Demand:
     of, multiples, exactly, *rest = plain
-    return Demand(of, tuple(Multiple(op, tuple(items), least) for op, items, least in multiples), tuple(exactly), *rest)
+    return Demand(
+        of, tuple(Multiple(op, tuple(items), least) for op, items, least in multiples), tuple(exactly), *rest
+    )
 
 
 def _vocabulary_from(plain: Plain) -> Vocabulary:
     terms = {
-        key: {value: _term_from(term) for value, term in values.items()} for key, values in plain["terms"].items()
+        key: {value: _term_from(term) for value, term in values.items()}
+        for key, values in plain["terms"].items()
     }
-    groups = {key: {name: tuple(members) for name, members in named.items()} for key, named in plain["groups"].items()}
+    groups = {
+        key: {name: tuple(members) for name, members in named.items()}
+        for key, named in plain["groups"].items()
+    }
     return Vocabulary(terms, groups, plain["defaults"])
 
 
@@ -373,7 +427,7 @@ class Sizes:
     with the reason. Picklable; safe in threads: its table only ever gains equal entries.
     """
 
-    __slots__ = ("keywords", "policy", "given")
+    __slots__ = ("given", "keywords", "policy")
 
     policy: Policy
     given: Facts
@@ -420,7 +474,9 @@ def _keywords(stack: Stack, state: Known) -> tuple[str, ...]:
 
 def _looked_at(pack: Pack, rule: Rule) -> set[str]:
     outcome = rule.outcome
-    items = [item for multiple in (outcome.hidden, outcome.intermediate) if multiple for item in multiple.items]
+    items = [
+        item for multiple in (outcome.hidden, outcome.intermediate) if multiple for item in multiple.items
+    ]
     conditions = (*pack.needs, *pack.covers, *rule.when, *rule.unless)
     by_bytes = any(multiple and multiple.op == "bytes" for multiple in (outcome.hidden, outcome.intermediate))
     return (
@@ -458,7 +514,9 @@ def _function(policy: Policy, given: Facts, keywords: tuple[str, ...]) -> Callab
             if len(table) >= MOST_BOUND:
                 table.clear()
             table[values] = plan
-        return _resolved(policy, facts.having(hidden=hidden, intermediate_per_partition=intermediate_per_partition))
+        return _resolved(
+            policy, facts.having(hidden=hidden, intermediate_per_partition=intermediate_per_partition)
+        )
 
     function: Callable[..., tuple[int, int]] = names["make"](table.get, miss)
     return function
@@ -488,5 +546,7 @@ def _resolved(policy: Policy, facts: Facts) -> tuple[int, int]:
     decision = policy.resolve(facts)
     hidden, intermediate = decision.hidden.allocated, decision.intermediate.allocated
     if hidden is None or intermediate is None:
-        raise PolicyError([Problem("D601", f"{decision.status}: {decision.reason}", "see `moe-align explain`")])
+        raise PolicyError(
+            [Problem("D601", f"{decision.status}: {decision.reason}", "see `moe-align explain`")]
+        )
     return hidden, intermediate

@@ -50,7 +50,10 @@ def _checks(stack: Stack, leaf: Leaf) -> Iterator[Check]:
             said = "; ".join(broken or unsure or [said for _, said in demands])
             holds = False if broken else None if unsure else True
             if holds is not True and DEPENDS in (held, inner):
-                holds, said = None, f"{said} (where {condition.key} is {condition.text})" if condition else said
+                holds, said = (
+                    None,
+                    f"{said} (where {condition.key} is {condition.text})" if condition else said,
+                )
             yield Check(contract, holds, said)
 
 
@@ -62,7 +65,12 @@ def _demand(demand: Demand, state: Known, flow: Flow) -> tuple[bool | None, str]
     if size is None:
         return None, f"{demand.of} must be {wanted}"
     fits = _fits(demand, size, state)
-    return fits, f"{demand.of} {size} is {'' if fits else 'not '}{wanted}" if fits is not None else f"{demand.of} must be {wanted}"
+    return (
+        fits,
+        f"{demand.of} {size} is {'' if fits else 'not '}{wanted}"
+        if fits is not None
+        else f"{demand.of} must be {wanted}",
+    )
 
 
 def _size(of: str, state: Known, flow: Flow) -> int | None:

@@ -257,7 +257,11 @@ def _alternatives(found: tuple[Leaf, ...]) -> Iterable[Alternative]:
     merged: dict[object, tuple[dict[str, Accepts], Leaf]] = {}
     for leaf in found:
         where = {key: _part(leaf, key) for key in split if key in leaf.splits or key in leaf.state.values}
-        key = (_outcome(leaf), leaf.rule.address if leaf.rule else None, *(sorted(where) if len(split) > 1 else ()))
+        key = (
+            _outcome(leaf),
+            leaf.rule.address if leaf.rule else None,
+            *(sorted(where) if len(split) > 1 else ()),
+        )
         if len(split) == 1 and key in merged:
             before, kept = merged[key]
             joined = {name: before[name] | where[name] for name in where}  # type: ignore[operator]
@@ -285,7 +289,9 @@ def _shared(stack: Stack, found: tuple[Leaf, ...]) -> tuple[Check, ...]:
             address = check.contract.address
             seen[address] = seen.get(address, 0) + 1
             before = merged.get(address)
-            merged[address] = check if before is None or before.holds is check.holds else check._replace(holds=None)
+            merged[address] = (
+                check if before is None or before.holds is check.holds else check._replace(holds=None)
+            )
     return tuple(
         check if seen[address] == len(found) or check.holds else check._replace(holds=None)
         for address, check in merged.items()

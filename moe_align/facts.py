@@ -252,7 +252,9 @@ def _put(flat: dict[str, str | int], key: str, value: object, problems: list[Pro
     if sort is None:
         near = did_you_mean(key, keys())
         problems.append(
-            Problem("F001", f"unknown fact `{key}`", f"write `{near}`" if near else "see `moe-align list facts`")
+            Problem(
+                "F001", f"unknown fact `{key}`", f"write `{near}`" if near else "see `moe-align list facts`"
+            )
         )
     elif sort == "integer":
         checked = _integer(key, value, problems)
@@ -265,18 +267,24 @@ def _put(flat: dict[str, str | int], key: str, value: object, problems: list[Pro
     elif sort == "discrete" and isinstance(value, int):
         flat[key] = str(value)
     else:
-        problems.append(Problem("F002", f"`{key}` is {value!r}, not a name", "give a value of `moe-align list values`"))
+        problems.append(
+            Problem("F002", f"`{key}` is {value!r}, not a name", "give a value of `moe-align list values`")
+        )
 
 
 def _integer(key: str, value: object, problems: list[Problem]) -> int | None:
     lowest = 0 if key in _ZERO_ALLOWED else 1
     if not isinstance(value, int) or isinstance(value, bool):
-        problems.append(Problem("F003", f"`{key}` is {value!r}, not a whole number", f"give an integer ≥ {lowest}"))
+        problems.append(
+            Problem("F003", f"`{key}` is {value!r}, not a whole number", f"give an integer ≥ {lowest}")
+        )
         return None
     if value < lowest:
         problems.append(Problem("F004", f"`{key}` is {value}, below {lowest}", f"give an integer ≥ {lowest}"))
         return None
     if value > LARGEST:
-        problems.append(Problem("F005", f"`{key}` is {value}, above {LARGEST}", "no expert dimension is that large"))
+        problems.append(
+            Problem("F005", f"`{key}` is {value}, above {LARGEST}", "no expert dimension is that large")
+        )
         return None
     return value

@@ -182,7 +182,9 @@ def number(multiple: Multiple, state: Known) -> int | None:
     return max(numbers)
 
 
-def aligned(dimension: Dimension, multiple: Multiple, state: Known, name: str) -> tuple[Dimension, str | None]:
+def aligned(
+    dimension: Dimension, multiple: Multiple, state: Known, name: str
+) -> tuple[Dimension, str | None]:
     """The dimension rounded up; with a reason where no listed size is large enough."""
     if multiple == NATIVE:
         return dimension, None
@@ -214,7 +216,10 @@ def _snapped(dimension: Dimension, multiple: Multiple, name: str) -> tuple[Dimen
         return made._replace(pending=str(multiple)), None
     fitting = [choice for choice in choices if choice >= dimension.size]
     if not fitting:
-        return dimension, f"{name} {dimension.size} is above {choices[-1]}, the largest of {', '.join(map(str, choices))}"
+        return (
+            dimension,
+            f"{name} {dimension.size} is above {choices[-1]}, the largest of {', '.join(map(str, choices))}",
+        )
     return dimension._replace(size=fitting[0], multiple=math.gcd(*choices)), None
 
 
@@ -226,7 +231,11 @@ def _required(
         return made._replace(required=multiple != NATIVE), reason
     if made.size == dimension.size:
         return made._replace(required=multiple != NATIVE), None
-    wanted = f"one of {', '.join(map(str, multiple.items))}" if multiple.op == "snap" else f"a multiple of {number(multiple, state)}"
+    wanted = (
+        f"one of {', '.join(map(str, multiple.items))}"
+        if multiple.op == "snap"
+        else f"a multiple of {number(multiple, state)}"
+    )
     if multiple.at_least is not None:
         wanted += f" of at least {multiple.at_least}"
     return dimension, f"{_sum(dimension, state, name)} is not {wanted}: {rule.why}"
@@ -235,7 +244,12 @@ def _required(
 def _sum(dimension: Dimension, state: Known, name: str) -> str:
     whole, ranks = state.values.get("intermediate"), state.values.get("moe_tp")
     shown = f"{name} {dimension.size}"
-    if name == "intermediate" and isinstance(whole, int) and dimension.size == dimension.native and ranks != 1:
+    if (
+        name == "intermediate"
+        and isinstance(whole, int)
+        and dimension.size == dimension.native
+        and ranks != 1
+    ):
         return f"{shown} = {whole} / {ranks}"
     return shown
 
@@ -251,7 +265,9 @@ def _set(dimension: Dimension, multiple: Multiple, state: Known) -> Dimension:
 def _constant(dimension: Dimension, size: int | None, multiple: Multiple) -> Dimension:
     if size is None:
         return dimension._replace(size=None, multiple=None, pending=str(multiple))
-    return dimension._replace(size=size, steps=(), native=dimension.native if dimension.native is not None else size)
+    return dimension._replace(
+        size=size, steps=(), native=dimension.native if dimension.native is not None else size
+    )
 
 
 def _refined(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str, str | None]:

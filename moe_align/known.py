@@ -58,7 +58,12 @@ class Known:
     def within(self, key: str, accepts: Accepts) -> Known | None:
         """The same with an open fact narrowed to `accepts`, or `None` where that cannot be."""
         other = Known(
-            self.vocabulary, self.given, dict(self.values), dict(self.domains), dict(self.origin), self.refusal
+            self.vocabulary,
+            self.given,
+            dict(self.values),
+            dict(self.domains),
+            dict(self.origin),
+            self.refusal,
         )
         try:
             _narrow(other, key, accepts)
@@ -144,7 +149,9 @@ def _reading_order(key: str) -> int:
 
 def consistent(state: Known) -> bool:
     """Whether the open facts can take values that agree with each other, as the vocabulary links them."""
-    linked = [key for key in state.vocabulary.linked if key not in state.values and state.vocabulary.domain(key)]
+    linked = [
+        key for key in state.vocabulary.linked if key not in state.values and state.vocabulary.domain(key)
+    ]
     if len(linked) < 2:
         return True
     key = min(linked, key=lambda name: len(state.domain(name)))  # type: ignore[arg-type]
@@ -263,7 +270,9 @@ def _assume(state: Known) -> None:
                 continue
             state.values.update(tried.values)
             state.domains.clear()
-            state.domains.update({name: left for name, left in tried.domains.items() if name not in state.values})
+            state.domains.update(
+                {name: left for name, left in tried.domains.items() if name not in state.values}
+            )
         state.values[key] = value
         state.domains.pop(key, None)
         state.origin[key] = "assumed"
@@ -326,7 +335,9 @@ def _vllm(sizes: Mapping[str, int]) -> MoeParallel:
     ep = sizes["ep"]
     split = vllm_parallel(tp=sizes["tp"], dp=sizes["dp"], pcp=sizes["pcp"], ep=ep > 1)
     if ep not in (1, split.moe_ep):
-        raise ValueError(f"ep {ep} is not dp × pcp × tp = {split.moe_ep}, the ranks over which vLLM spreads experts")
+        raise ValueError(
+            f"ep {ep} is not dp × pcp × tp = {split.moe_ep}, the ranks over which vLLM spreads experts"
+        )
     return split
 
 
@@ -342,4 +353,8 @@ def _atom(sizes: Mapping[str, int]) -> MoeParallel:
     return atom_parallel(tp=sizes["tp"], dp=sizes["dp"], pcp=sizes["pcp"], ep=sizes["ep"] > 1)
 
 
-_SPLITS: dict[str, Callable[[Mapping[str, int]], MoeParallel]] = {"vllm": _vllm, "sglang": _sglang, "atom": _atom}
+_SPLITS: dict[str, Callable[[Mapping[str, int]], MoeParallel]] = {
+    "vllm": _vllm,
+    "sglang": _sglang,
+    "atom": _atom,
+}

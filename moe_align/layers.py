@@ -39,7 +39,10 @@ def built_in_rules() -> str:
 
 
 def layers_of(
-    rules: Iterable[str | os.PathLike[str]], *, environ: Mapping[str, str] | None = None, built_in: bool = True
+    rules: Iterable[str | os.PathLike[str]],
+    *,
+    environ: Mapping[str, str] | None = None,
+    built_in: bool = True,
 ) -> tuple[Layer, ...]:
     """The layers: `rules`, over `MOE_ALIGN_RULES`, over the built-in one.
 
@@ -71,7 +74,9 @@ def _layer(path: str) -> Layer:
     try:
         names = sorted(os.listdir(path))
     except OSError as fault:
-        raise PolicyError([Problem("Y002", f"cannot be read: {fault.strerror}", "check its rights", start)]) from None
+        raise PolicyError(
+            [Problem("Y002", f"cannot be read: {fault.strerror}", "check its rights", start)]
+        ) from None
     files = [name for name in names if name.endswith((".yaml", ".yml")) and name not in _OTHER_FILES]
     if not files:
         raise PolicyError([Problem("Y008", "holds no rule files", "put a `*.yaml` file into it", start)])

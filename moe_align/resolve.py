@@ -79,7 +79,9 @@ class _Run(NamedTuple):
     entered: bool = False
 
 
-def verdict(conditions: Sequence[Condition], unless: Sequence[Condition], state: Known, flow: Flow) -> tuple[str, Condition | None, bool]:
+def verdict(
+    conditions: Sequence[Condition], unless: Sequence[Condition], state: Known, flow: Flow
+) -> tuple[str, Condition | None, bool]:
     """Whether conditions hold: with `NO` the first that fails, with `DEPENDS` the first that is open."""
     values = state.values
     open_condition = None
@@ -183,11 +185,15 @@ def _phase(packs: Sequence[Pack], run: _Run) -> _Split | tuple[_Run, Rule | None
             if winner is not None:
                 held = YES
             if held is DEPENDS:
-                return _Split(run._replace(misses=tuple(misses), pack=index, rule=0, entered=False), condition)  # type: ignore[arg-type]
+                return _Split(
+                    run._replace(misses=tuple(misses), pack=index, rule=0, entered=False), condition
+                )  # type: ignore[arg-type]
             if winner is None:
                 held, condition, _ = verdict(pack.covers, (), state, flow)
                 if held is DEPENDS:
-                    return _Split(run._replace(misses=tuple(misses), pack=index, rule=0, entered=False), condition)  # type: ignore[arg-type]
+                    return _Split(
+                        run._replace(misses=tuple(misses), pack=index, rule=0, entered=False), condition
+                    )  # type: ignore[arg-type]
                 if held is NO:
                     unknown = _not_covered(pack, condition, state)  # type: ignore[arg-type]
                     return run._replace(misses=tuple(misses)), None, unknown
@@ -216,7 +222,9 @@ def _parts(split: _Split) -> Iterator[_Run]:
         narrowed = state.within(base, part)
         if narrowed is not None and consistent(narrowed):
             splits = {**split.run.splits, base: part}
-            yield split.run._replace(state=narrowed, splits=splits, flow=sizes.narrowed(narrowed, split.run.flow))
+            yield split.run._replace(
+                state=narrowed, splits=splits, flow=sizes.narrowed(narrowed, split.run.flow)
+            )
 
 
 def _not_covered(pack: Pack, condition: Condition, state: Known) -> str:
@@ -229,7 +237,11 @@ def _not_covered(pack: Pack, condition: Condition, state: Known) -> str:
 
 def _nobody(stack: Stack, state: Known) -> str:
     """Why no rule allocates: no pack speaks of these facts, or none of its rules matches."""
-    near = [pack.name for pack in stack.phases["allocate"] if verdict(pack.needs, (), state, sizes.entering(state))[0] is YES]
+    near = [
+        pack.name
+        for pack in stack.phases["allocate"]
+        if verdict(pack.needs, (), state, sizes.entering(state))[0] is YES
+    ]
     if near:
         return f"no rule of {', '.join(f'`{name}`' for name in near)} matches"
     said = [f"{key} {state.values[key]}" for key in ("engine", "scheme") if key in state.values]

@@ -317,9 +317,7 @@ class Value(_Model):
 
 ValueOf = Annotated[
     Annotated[Value, Tag("value")] | Annotated[list[Scalar], Tag("group")] | Annotated[None, Tag("bare")],
-    Discriminator(
-        lambda value: "group" if isinstance(value, list) else "bare" if value is None else "value"
-    ),
+    Discriminator(lambda value: "group" if isinstance(value, list) else "bare" if value is None else "value"),
 ]
 
 
@@ -341,7 +339,11 @@ class PackFile(_Model):
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a rule file, for editors."""
     schema = PackFile.model_json_schema(by_alias=True)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "moe-align rule file", **schema}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "moe-align rule file",
+        **schema,
+    }
 
 
 Step = str | int
@@ -372,7 +374,9 @@ def _fault(detail: ErrorDetails) -> Fault:
     if sort == "missing":
         return Fault(path[:-1], "S102", f"`{path[-1]}` is missing", f"add `{path[-1]}: …`")
     if sort == "literal_error":
-        near = did_you_mean(str(value), context["expected"].replace("'", "").replace(" or ", ", ").split(", "))
+        near = did_you_mean(
+            str(value), context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
+        )
         fix = f"write `{near}`" if near else f"write {context['expected'].replace(chr(39), chr(96))}"
         return Fault(path, "S103", f"`{name}` is {_said(value)}", fix)
     if sort in ("greater_than_equal", "less_than_equal"):
@@ -380,11 +384,15 @@ def _fault(detail: ErrorDetails) -> Fault:
         limit = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
         return Fault(path, "S104", f"`{name}` is {value}, {bound}", f"give an integer of {limit}")
     if sort == "string_pattern_mismatch":
-        return Fault(path, "S105", f"`{name}` is {_said(value)}", "use lower-case letters, digits, `-`, `_` and `.`")
+        return Fault(
+            path, "S105", f"`{name}` is {_said(value)}", "use lower-case letters, digits, `-`, `_` and `.`"
+        )
     if sort in ("too_short", "string_too_short"):
         return Fault(path, "S106", f"`{name}` is empty", "write something or leave the key out")
     if sort in ("too_long", "string_too_long"):
-        return Fault(path, "S107", f"`{name}` is longer than {context['max_length']} characters", "shorten it")
+        return Fault(
+            path, "S107", f"`{name}` is longer than {context['max_length']} characters", "shorten it"
+        )
     wanted = next((text for step, text in _WANTED if step == sort or step in path[-2:]), "something else")
     return Fault(path, "S108", f"`{name}` is {_said(value)}, not {wanted}", _FORMS.get(wanted))
 
@@ -442,7 +450,9 @@ _MODELS: dict[str, type[_Model]] = {
 
 
 def _legal_keys(path: tuple[Step, ...]) -> str:
-    model = next((_MODELS[step] for step in reversed(path[:-1]) if isinstance(step, str) and step in _MODELS), PackFile)
+    model = next(
+        (_MODELS[step] for step in reversed(path[:-1]) if isinstance(step, str) and step in _MODELS), PackFile
+    )
     legal = [field.alias or name for name, field in model.model_fields.items()]
     near = did_you_mean(str(path[-1]), legal)
     return f"write `{near}`" if near else f"legal are {', '.join(legal)}"

@@ -68,7 +68,9 @@ def _name_problems(packs: Sequence[Pack]) -> list[Problem]:
             other = pack if pack.layer == BUILT_IN else before
             said = f"pack `{pack.name}` again: it is also {other.location.file}:{other.location.line}"
             place = before.location if pack.layer == BUILT_IN else pack.location
-            problems.append(Problem("P401", said, "give it another name; a nearer layer's rules win anyway", place))
+            problems.append(
+                Problem("P401", said, "give it another name; a nearer layer's rules win anyway", place)
+            )
     return problems
 
 
@@ -91,7 +93,14 @@ def _ordered(packs: list[Pack], problems: list[Problem]) -> list[Pack]:
         free = next((pack for pack in left if not any(pack.name in other.before for other in left)), None)
         if free is None:
             names = ", ".join(f"`{pack.name}`" for pack in left)
-            problems.append(Problem("P403", f"{names} stand `before` each other in a circle", "leave one out", left[0].location))
+            problems.append(
+                Problem(
+                    "P403",
+                    f"{names} stand `before` each other in a circle",
+                    "leave one out",
+                    left[0].location,
+                )
+            )
             return packs
         left.remove(free)
         ordered.append(free)

@@ -143,7 +143,13 @@ def name_of(vocabulary: Vocabulary, key: str, name: str, known: Mapping[str, obj
         )
     values = ", ".join(f"`{value}`" for value in sorted(fitting))
     raise PolicyError(
-        [Problem("F013", f"`{name}` may mean {values} here", f"write one of {values}, or say which release and scheme")]
+        [
+            Problem(
+                "F013",
+                f"`{name}` may mean {values} here",
+                f"write one of {values}, or say which release and scheme",
+            )
+        ]
     )
 
 
@@ -156,11 +162,15 @@ def _boolean(key: str, name: str) -> str:
 def _unknown(vocabulary: Vocabulary, key: str, name: str) -> Problem:
     group = vocabulary.groups.get(key, _NOTHING).get(name.lower())
     if group is not None:
-        return Problem("F011", f"`{name}` is a group of `{key}`, not one value", f"write one of {', '.join(group)}")
+        return Problem(
+            "F011", f"`{name}` is a group of `{key}`, not one value", f"write one of {', '.join(group)}"
+        )
     if key.startswith("env.") and not vocabulary.domain(key):
         declared = [fact for fact in vocabulary.terms if fact.startswith("env.")]
         near = did_you_mean(key, declared)
-        return Problem("F014", f"no pack knows the switch `{key[4:]}`", f"write `{near[4:]}`" if near else None)
+        return Problem(
+            "F014", f"no pack knows the switch `{key[4:]}`", f"write `{near[4:]}`" if near else None
+        )
     return Problem("F010", f"unknown {key} `{name}`", vocabulary.suggestion(key, name))
 
 
@@ -187,7 +197,9 @@ def concrete(key: str, value: str | int) -> str | int | tuple[int, ...]:
     try:
         return release(str(value)).key
     except ValueError as fault:
-        raise PolicyError([Problem("F015", f"`{key}` is `{value}`: {fault}", "write it like `0.33.0`")]) from None
+        raise PolicyError(
+            [Problem("F015", f"`{key}` is `{value}`: {fault}", "write it like `0.33.0`")]
+        ) from None
 
 
 def _implying(terms: Mapping[str, Mapping[str, Term]]) -> dict[str, tuple[str, ...]]:

@@ -17,6 +17,7 @@ from .convert import Context, pack
 from .reader import Document, parse, read_bytes
 from .words import vocabulary
 
+
 def load_policy(
     *rules: str | os.PathLike[str], environ: Mapping[str, str] | None = None, built_in: bool = True
 ) -> Policy:
@@ -36,7 +37,9 @@ def _stack(layers: tuple[Layer, ...]) -> stack.Stack:
         if said is not None:
             checked.append((layer, document, said))
     words = vocabulary([(document, said) for _, document, said in checked])
-    packs: list[Pack] = [pack(Context(document, words), said, layer.name) for layer, document, said in checked]
+    packs: list[Pack] = [
+        pack(Context(document, words), said, layer.name) for layer, document, said in checked
+    ]
     problems = _sorted(problem for _, document in found for problem in document.problems)
     if problems:
         raise PolicyError(problems)
@@ -78,6 +81,7 @@ def _rule_id(document: Document, path: tuple[str | int, ...]) -> str | None:
 
 def _sorted(problems: Iterable[Problem]) -> list[Problem]:
     """The problems once each, in the order of files, lines and columns."""
+
     def order(problem: Problem) -> tuple[str, int, int, str]:
         place = problem.location or Location("", 0, 0)
         return place.file, place.line, place.column, problem.code

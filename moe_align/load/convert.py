@@ -37,7 +37,13 @@ class Context(NamedTuple):
     vocabulary: Vocabulary
 
     def problem(
-        self, code: str, message: str, fix: str | None, path: Path, rule: str | None = None, at_key: bool = False
+        self,
+        code: str,
+        message: str,
+        fix: str | None,
+        path: Path,
+        rule: str | None = None,
+        at_key: bool = False,
     ) -> None:
         place = self.document.locate(path, at_key)
         self.document.problems.append(Problem(code, message, fix, place, rule))
@@ -76,16 +82,28 @@ def _names(value: object) -> tuple[str, ...]:
 
 def _check_kind(context: Context, said: schema.PackFile) -> None:
     if said.rules is not None and said.contracts is not None:
-        context.problem("R230", "has both rules and contracts", "put the contracts into a pack of their own", ("contracts",), at_key=True)
+        context.problem(
+            "R230",
+            "has both rules and contracts",
+            "put the contracts into a pack of their own",
+            ("contracts",),
+            at_key=True,
+        )
     if said.rules is not None and said.phase is None:
-        context.problem("R231", "`phase` is missing", f"add `phase:` with one of {', '.join(packs.PHASES)}", ())
+        context.problem(
+            "R231", "`phase` is missing", f"add `phase:` with one of {', '.join(packs.PHASES)}", ()
+        )
     if said.rules is None and said.phase is not None:
-        context.problem("R232", "`phase` without rules", "add `rules:`, or leave the phase out", ("phase",), at_key=True)
+        context.problem(
+            "R232", "`phase` without rules", "add `rules:`, or leave the phase out", ("phase",), at_key=True
+        )
     if said.rules is None and said.contracts is None and said.vocabulary is None and said.defaults is None:
         context.problem("R233", "says nothing", "add `rules:`, `contracts:` or `vocabulary:`", ())
     for key in ("rules", "contracts"):
         if getattr(said, key) == []:
-            context.problem("R233", f"`{key}` is empty", "add an entry, or leave the key out", (key,), at_key=True)
+            context.problem(
+                "R233", f"`{key}` is empty", "add an entry, or leave the key out", (key,), at_key=True
+            )
 
 
 def _check_ids(context: Context, key: str, ids: list[str]) -> None:
@@ -93,7 +111,12 @@ def _check_ids(context: Context, key: str, ids: list[str]) -> None:
     for index, name in enumerate(ids):
         if name in first:
             line = context.document.locate((key, first[name], "id")).line
-            context.problem("R220", f"id `{name}` again", f"it stands in line {line}: give each its own", (key, index, "id"))
+            context.problem(
+                "R220",
+                f"id `{name}` again",
+                f"it stands in line {line}: give each its own",
+                (key, index, "id"),
+            )
         else:
             first[name] = index
 
@@ -103,7 +126,13 @@ def _covers(context: Context, said: Mapping[str, str]) -> tuple[packs.Condition,
     for key, text in said.items():
         if facts.kind(key) != "version":
             legal = ", ".join(facts.VERSIONS)
-            context.problem("R234", f"`{key}` is no release that a pack can cover", f"legal are {legal}", ("covers", key), at_key=True)
+            context.problem(
+                "R234",
+                f"`{key}` is no release that a pack can cover",
+                f"legal are {legal}",
+                ("covers", key),
+                at_key=True,
+            )
             continue
         releases = _versions(context, key, text, ("covers", key), None)
         if releases is not None:
@@ -119,7 +148,9 @@ def conditions(
     return tuple(condition for condition in made if condition is not None)
 
 
-def _condition(context: Context, key: str, said: object, path: Path, rule: str | None) -> packs.Condition | None:
+def _condition(
+    context: Context, key: str, said: object, path: Path, rule: str | None
+) -> packs.Condition | None:
     sort = facts.kind(key)
     if sort is None or (key.partition(".")[0] in facts.NAMESPACES and key not in context.vocabulary.terms):
         _unknown_fact(context, key, path, rule)
@@ -167,7 +198,13 @@ def _text(said: object) -> str:
 
 def _versions(context: Context, key: str, said: object, path: Path, rule: str | None) -> VersionSet | None:
     if not isinstance(said, str):
-        context.problem("R205", f"`{key}` is {_text(said)}, not a range of releases", 'write it like ">=0.28,<0.33"', path, rule)
+        context.problem(
+            "R205",
+            f"`{key}` is {_text(said)}, not a range of releases",
+            'write it like ">=0.28,<0.33"',
+            path,
+            rule,
+        )
         return None
     try:
         releases = parse_range(said)
@@ -187,7 +224,9 @@ def _integers(context: Context, key: str, said: object, path: Path, rule: str | 
         excluded = _integers(context, key, said.excluded, (*path, "not"), rule)
         return None if excluded is None else Ints.all() - excluded
     numbers = said if isinstance(said, list) else [said]
-    wrong = [number for number in numbers if isinstance(number, bool) or not isinstance(number, int) or number < 0]
+    wrong = [
+        number for number in numbers if isinstance(number, bool) or not isinstance(number, int) or number < 0
+    ]
     if wrong:
         fix = "write an integer, a list of them, or bounds like `{min: 1}`"
         context.problem("R207", f"`{key}` is {_text(wrong[0])}, not a whole number", fix, path, rule)
@@ -210,7 +249,13 @@ def _bounds(context: Context, key: str, said: schema.Between, path: Path, rule: 
 
 def _values(context: Context, key: str, said: object, path: Path, rule: str | None) -> frozenset[str] | None:
     if isinstance(said, schema.Between):
-        context.problem("R209", f"`{key}` has names for values, no bounds", "write a value or a list of values", path, rule)
+        context.problem(
+            "R209",
+            f"`{key}` has names for values, no bounds",
+            "write a value or a list of values",
+            path,
+            rule,
+        )
         return None
     if isinstance(said, schema.Without):
         excluded = _values(context, key, said.excluded, (*path, "not"), rule)
@@ -227,7 +272,13 @@ def _values(context: Context, key: str, said: object, path: Path, rule: str | No
         where = path if index is None else (*path, index)
         if members is None:
             known = False
-            context.problem("R203", f"unknown {key} `{_text(name)}`", context.vocabulary.suggestion(key, _text(name)), where, rule)
+            context.problem(
+                "R203",
+                f"unknown {key} `{_text(name)}`",
+                context.vocabulary.suggestion(key, _text(name)),
+                where,
+                rule,
+            )
         else:
             found |= members
     return frozenset(found) if known else None
@@ -260,12 +311,18 @@ def _outcome(context: Context, phase: str | None, rule: schema.Rule, path: Path)
     form = written[0]
     if phase is not None and phase not in _FORMS[form]:
         fix = f"it belongs to {', '.join(_FORMS[form])}"
-        context.problem("R211", f"`{form}` means nothing in phase {phase}", fix, (*path, form), rule.id, at_key=True)
+        context.problem(
+            "R211", f"`{form}` means nothing in phase {phase}", fix, (*path, form), rule.id, at_key=True
+        )
     outcome = _form(context, form, rule, path)
     _check_modifiers(context, form, rule, path)
-    changes = form in _CHANGING or (form == "align" and (outcome.hidden, outcome.intermediate) != (packs.NATIVE,) * 2)
+    changes = form in _CHANGING or (
+        form == "align" and (outcome.hidden, outcome.intermediate) != (packs.NATIVE,) * 2
+    )
     if changes and rule.why is None:
-        context.problem("R212", "changes or refuses a size without `why`", "add `why: …` in a few words", path, rule.id)
+        context.problem(
+            "R212", "changes or refuses a size without `why`", "add `why: …` in a few words", path, rule.id
+        )
     return outcome._replace(
         stride=rule.stride,
         experts=rule.experts,
@@ -283,13 +340,27 @@ def _check_modifiers(context: Context, form: str, rule: schema.Rule, path: Path)
         "rows": ("align", "add", "refine"),
         "columns": ("align", "add", "refine"),
     }
-    written = {"stride": rule.stride, "error": rule.error, "else": rule.otherwise, "rows": rule.rows, "columns": rule.columns}
+    written = {
+        "stride": rule.stride,
+        "error": rule.error,
+        "else": rule.otherwise,
+        "rows": rule.rows,
+        "columns": rule.columns,
+    }
     for key, forms in allowed.items():
         if written[key] and form not in forms:
             fix = f"it goes with {' or '.join(forms)}"
-            context.problem("R215", f"`{key}` means nothing beside `{form}`", fix, (*path, key), rule.id, at_key=True)
+            context.problem(
+                "R215", f"`{key}` means nothing beside `{form}`", fix, (*path, key), rule.id, at_key=True
+            )
     if form == "refine" and rule.otherwise is None:
-        context.problem("R216", "`refine` without `else`", "say what holds where no block fits: `else: {reject: …}`", path, rule.id)
+        context.problem(
+            "R216",
+            "`refine` without `else`",
+            "say what holds where no block fits: `else: {reject: …}`",
+            path,
+            rule.id,
+        )
 
 
 def _form(context: Context, form: str, rule: schema.Rule, path: Path) -> packs.Outcome:
@@ -316,7 +387,9 @@ def _form(context: Context, form: str, rule: schema.Rule, path: Path) -> packs.O
 def _backend(context: Context, name: str, path: Path, rule: str) -> str:
     members = context.vocabulary.members("backend", name)
     if members is None or len(members) > 1:
-        context.problem("R203", f"unknown backend `{name}`", context.vocabulary.suggestion("backend", name), path, rule)
+        context.problem(
+            "R203", f"unknown backend `{name}`", context.vocabulary.suggestion("backend", name), path, rule
+        )
         return name
     return next(iter(members))
 
@@ -326,7 +399,9 @@ def _otherwise(context: Context, rule: schema.Rule, path: Path) -> packs.Outcome
     if said is None:
         return None
     if (said.align is None) == (said.reject is None):
-        context.problem("R217", "`else` needs `align` or `reject`", "write one of the two", (*path, "else"), rule.id)
+        context.problem(
+            "R217", "`else` needs `align` or `reject`", "write one of the two", (*path, "else"), rule.id
+        )
         return None
     if said.reject is not None:
         return packs.Outcome("reject", target=said.reject, error=said.error)
@@ -334,7 +409,9 @@ def _otherwise(context: Context, rule: schema.Rule, path: Path) -> packs.Outcome
     return packs.Outcome("align", hidden, intermediate)
 
 
-def _amounts(context: Context, said: schema.Add, path: Path, rule: str) -> tuple[tuple[str, packs.Amount], ...]:
+def _amounts(
+    context: Context, said: schema.Add, path: Path, rule: str
+) -> tuple[tuple[str, packs.Amount], ...]:
     amounts = []
     for dimension in packs.DIMENSIONS:
         amount = getattr(said, dimension)
@@ -343,7 +420,9 @@ def _amounts(context: Context, said: schema.Add, path: Path, rule: str) -> tuple
         elif amount is not None:
             amounts.append((dimension, packs.Amount(amount)))
     if not amounts:
-        context.problem("R218", "`add` names no dimension", "write `{hidden: …}` or `{intermediate: …}`", path, rule)
+        context.problem(
+            "R218", "`add` names no dimension", "write `{hidden: …}` or `{intermediate: …}`", path, rule
+        )
     return tuple(amounts)
 
 
@@ -356,7 +435,13 @@ def _both(context: Context, said: object, path: Path, rule: str) -> tuple[packs.
         multiple = _multiple(context, said, path, rule)
         return multiple, multiple
     if said.hidden is None and said.intermediate is None:
-        context.problem("R218", f"`{path[-1]}` names no dimension", "write `{hidden: …}` or `{intermediate: …}`", path, rule)
+        context.problem(
+            "R218",
+            f"`{path[-1]}` names no dimension",
+            "write `{hidden: …}` or `{intermediate: …}`",
+            path,
+            rule,
+        )
     return (
         _multiple(context, said.hidden, (*path, "hidden"), rule),
         _multiple(context, said.intermediate, (*path, "intermediate"), rule),
@@ -375,7 +460,9 @@ def _multiple(context: Context, said: object, path: Path, rule: str) -> packs.Mu
     if isinstance(said, schema.Bytes):
         return packs.Multiple("bytes", (said.bytes,), said.at_least)
     if isinstance(said, schema.Times):
-        return packs.Multiple("times", _items(context, [said.multiple], (*path, "multiple"), rule), said.at_least)
+        return packs.Multiple(
+            "times", _items(context, [said.multiple], (*path, "multiple"), rule), said.at_least
+        )
     return packs.Multiple("times", _items(context, [said], path, rule))
 
 
@@ -401,7 +488,13 @@ def _contract(context: Context, name: str, index: int, said: schema.Contract) ->
         if demand is not None:
             demands.append(_demand(context, of, demand, (*path, "require", of), said.id))
     if not demands:
-        context.problem("R219", "`require` demands nothing", "name a size, as in `{hidden: 128}`", (*path, "require"), said.id)
+        context.problem(
+            "R219",
+            "`require` demands nothing",
+            "name a size, as in `{hidden: 128}`",
+            (*path, "require"),
+            said.id,
+        )
     return packs.Contract(
         name,
         said.id,
@@ -421,7 +514,13 @@ def _demand(context: Context, of: str, said: int | schema.Demand, path: Path, ru
         return packs.Demand(of, (packs.Multiple("times", (said,)),))
     is_pad = of.endswith("_pad")
     if (said.floor is not None or said.at_most is not None) and not is_pad:
-        context.problem("R221", "`floor` and `at_most` are about declared pads", "write `hidden_pad` or `intermediate_pad`", path, rule)
+        context.problem(
+            "R221",
+            "`floor` and `at_most` are about declared pads",
+            "write `hidden_pad` or `intermediate_pad`",
+            path,
+            rule,
+        )
     multiples: list[packs.Multiple] = []
     if said.multiple is not None:
         multiples.append(packs.Multiple("times", _items(context, [said.multiple], path, rule)))
@@ -430,10 +529,16 @@ def _demand(context: Context, of: str, said: int | schema.Demand, path: Path, ru
     if said.max_of is not None:
         multiples.append(packs.Multiple("max", _items(context, said.max_of, path, rule)))
     multiples += [packs.Multiple("times", _items(context, [item], path, rule)) for item in said.any_of or ()]
-    exactly = () if said.exactly is None else tuple(said.exactly if isinstance(said.exactly, list) else [said.exactly])
+    exactly = (
+        ()
+        if said.exactly is None
+        else tuple(said.exactly if isinstance(said.exactly, list) else [said.exactly])
+    )
     demand = packs.Demand(
         of, tuple(multiples), exactly, said.min, said.max, said.floor or 1, said.at_most == "actual"
     )
     if demand == packs.Demand(of):
-        context.problem("R219", f"`{of}` demands nothing", "give a multiple, `exactly`, `min` or `max`", path, rule)
+        context.problem(
+            "R219", f"`{of}` demands nothing", "give a multiple, `exactly`, `min` or `max`", path, rule
+        )
     return demand

@@ -76,10 +76,16 @@ def read_bytes(path: Path, shown: str) -> bytes:
     except FileNotFoundError:
         raise PolicyError([Problem("Y001", "no such file", "check the path", start)]) from None
     except OSError as fault:
-        raise PolicyError([Problem("Y002", f"cannot be read: {fault.strerror}", "check its rights", start)]) from None
+        raise PolicyError(
+            [Problem("Y002", f"cannot be read: {fault.strerror}", "check its rights", start)]
+        ) from None
     if len(data) > MOST_BYTES:
         raise PolicyError(
-            [Problem("Y003", f"is larger than {MOST_BYTES // 2**20} MiB", "split it into several packs", start)]
+            [
+                Problem(
+                    "Y003", f"is larger than {MOST_BYTES // 2**20} MiB", "split it into several packs", start
+                )
+            ]
         )
     return data
 
@@ -180,7 +186,9 @@ class _Reader:
     def _node(self, event: Any, events: Any, depth: int) -> Any:
         self._nodes += 1
         if self._nodes > MOST_NODES:
-            raise self._stop("Y006", f"has more than {MOST_NODES} values", "split it into several packs", event)
+            raise self._stop(
+                "Y006", f"has more than {MOST_NODES} values", "split it into several packs", event
+            )
         sort = type(event)
         if sort is yaml.AliasEvent:
             self._problem("Y013", f"alias `*{event.anchor}`", "write the value out", event)
@@ -251,11 +259,15 @@ class _Reader:
             return _WORDS[value]
         if value in _SPELLED:
             meant = "null" if value in ("~", "Null", "NULL") else value.lower()
-            self._problem("Y020", f"`{value}` is read as `{meant}`", f"write `{meant}`, or put it in quotes", event)
+            self._problem(
+                "Y020", f"`{value}` is read as `{meant}`", f"write `{meant}`, or put it in quotes", event
+            )
         elif value in _YAML_WORDS:
             self._problem("Y021", f"`{value}` is read as true or false", "put it in quotes", event)
         elif _YAML_NUMBER.fullmatch(value):
-            self._problem("Y022", f"`{value}` is read as another number", f'put it in quotes: "{value}"', event)
+            self._problem(
+                "Y022", f"`{value}` is read as another number", f'put it in quotes: "{value}"', event
+            )
         elif _YAML_DATE.fullmatch(value):
             self._problem("Y023", f"`{value}` is read as a date", f'put it in quotes: "{value}"', event)
         return value

@@ -69,7 +69,9 @@ def _group(
         near = did_you_mean(member, values)
         place = document.locate(("vocabulary", key, name))
         fix = f"write `{near}`" if near else f"declare `{member}` beside it"
-        document.problems.append(Problem("V302", f"group `{name}` names the unknown {key} `{member}`", fix, place))
+        document.problems.append(
+            Problem("V302", f"group `{name}` names the unknown {key} `{member}`", fix, place)
+        )
     return tuple(str(member) for member in members)
 
 
@@ -96,12 +98,16 @@ def _term(context: Context, key: str, value: str, spec: schema.Value) -> Term:
         accepts = conditions(context, {other: said}, (*path, "implies"), None)
         if accepts and not isinstance(accepts[0].accepts, frozenset):
             fix = f"legal are {', '.join(facts.DISCRETE)}"
-            context.problem("V303", f"`{other}` cannot be implied", fix, (*path, "implies", other), at_key=True)
+            context.problem(
+                "V303", f"`{other}` cannot be implied", fix, (*path, "implies", other), at_key=True
+            )
         implies += [(other, one.accepts) for one in accepts if isinstance(one.accepts, frozenset)]
     return Term(tuple(aliases), tuple(implies), spec.note)
 
 
-def _alias(context: Context, value: str, said: str | schema.ScopedAlias, path: tuple[str | int, ...]) -> Alias:
+def _alias(
+    context: Context, value: str, said: str | schema.ScopedAlias, path: tuple[str | int, ...]
+) -> Alias:
     if isinstance(said, str):
         return Alias(said, value)
     return Alias(said.name, value, conditions(context, said.model_extra, path, None))
@@ -141,7 +147,9 @@ def _defaults(sources: list[Source], words: Vocabulary) -> dict[str, str | int]:
             if default.value is None:
                 place = document.locate(("defaults", key))
                 shown = str(value).lower() if isinstance(value, bool) else value
-                document.problems.append(Problem("V305", f"default `{key}: {shown}` is no {default.wanted}", None, place))
+                document.problems.append(
+                    Problem("V305", f"default `{key}: {shown}` is no {default.wanted}", None, place)
+                )
             else:
                 defaults.setdefault(key, default.value)
     return defaults
@@ -150,7 +158,9 @@ def _defaults(sources: list[Source], words: Vocabulary) -> dict[str, str | int]:
 def _default(words: Vocabulary, key: str, value: schema.Scalar) -> _Default:
     sort = facts.kind(key)
     if sort == "integer":
-        return _Default(value if isinstance(value, int) and not isinstance(value, bool) else None, "whole number")
+        return _Default(
+            value if isinstance(value, int) and not isinstance(value, bool) else None, "whole number"
+        )
     if sort == "version":
         try:
             return _Default(release(str(value)).text, "release")
@@ -160,5 +170,3 @@ def _default(words: Vocabulary, key: str, value: schema.Scalar) -> _Default:
         members = words.members(key, str(value).lower() if isinstance(value, bool) else str(value))
         return _Default(next(iter(members)) if members and len(members) == 1 else None, f"value of `{key}`")
     return _Default(None, "fact")
-
-
