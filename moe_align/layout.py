@@ -165,6 +165,8 @@ REPACKS: Mapping[str, Mapping[str, Repack]] = {
         "aiter_mxfp4": Repack(256, 8, joined=True, bias_bits=32, source=f"{_ORACLE}; {_SHUFFLE}"),
         "triton/rocm": _TRITON,
         "triton_unfused/rocm": _TRITON,
+        "aiter_fp8": _TRITON,
+        "aiter_triton_bf16": _TRITON,
         "trtllm_bf16": Repack(bias_bits=32, source=_ORACLE),
         "trtllm_mxfp8": Repack(bias_bits=32, source=_ORACLE),
         "cutlass_bf16": Repack(source=_ORACLE),
