@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from .flow import number
 from .known import Known
+from .record import NamedTuple
 from .resolve import DEPENDS, NO, Leaf, verdict
 
 TYPE_CHECKING = False

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from . import facts as keys
 from .contracts import Check, checks
 from .packs import DIMENSIONS
+from .record import NamedTuple
 from .resolve import Leaf, Miss, Step, leaves
 
 TYPE_CHECKING = False

@@ -7,9 +7,9 @@ turned back into a condition on the size as it entered.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 from .packs import DIMENSIONS, NATIVE
+from .record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
 
 from .errors import Location, PolicyError, Problem
+from .record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

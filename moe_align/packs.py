@@ -5,10 +5,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from .errors import Location
-from .space import Ints, VersionSet
+from .record import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .space import Ints
+    from .versions import VersionSet
+
+    Accepts = frozenset[str] | Ints | VersionSet
 
 #: Facts and sizes that leave one phase enter the next.
 PHASES = ("model", "select", "dispatch", "allocate", "repack", "launch")
@@ -18,8 +23,6 @@ DIMENSIONS = {"hidden": "hidden", "intermediate": "intermediate_per_partition"}
 
 #: What may be done about a broken contract, worst first.
 BREAKS = ("silent", "raises", "slow")
-
-Accepts = frozenset[str] | Ints | VersionSet
 
 
 class Condition(NamedTuple):

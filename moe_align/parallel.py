@@ -6,13 +6,11 @@ Pure arithmetic, counted in ranks, experts and elements. What an engine refuses 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from .record import NamedTuple
 from .sizes import ceil_div, cut
 
 
-@dataclass(frozen=True, slots=True)
-class MoeParallel:
+class MoeParallel(NamedTuple):
     """The split of an expert layer: `moe_tp` ranks share one expert, `moe_ep` ranks share the experts.
 
     `copies` groups of `moe_tp * moe_ep` ranks hold the same weights once more.
@@ -28,8 +26,7 @@ class MoeParallel:
         return self.moe_tp * self.moe_ep * self.copies
 
 
-@dataclass(frozen=True, slots=True)
-class RankExperts:
+class RankExperts(NamedTuple):
     """What one EP rank holds: routed experts `start` to `stop` (exclusive), and fused shared ones.
 
     Redundant experts (copies for load balancing) are counted as further routed ones.

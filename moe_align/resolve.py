@@ -6,11 +6,10 @@ while the rules are tried.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from . import flow as sizes
 from .known import Known, consistent, known
 from .packs import PHASES
+from .record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

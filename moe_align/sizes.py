@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
+
+from .record import NamedTuple
 
 
 def ceil_div(size: int, divisor: int) -> int:
@@ -51,8 +52,7 @@ def snap(size: int, choices: Iterable[int]) -> int | None:
     return min((choice for choice in choices if choice >= size), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Shard:
+class Shard(NamedTuple):
     """What one rank holds: the real elements `start` to `stop` (exclusive), in `size` allocated ones."""
 
     start: int

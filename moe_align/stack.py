@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from .errors import PolicyError, Problem
 from .known import Known, consistent
 from .layers import BUILT_IN
 from .packs import PHASES, Condition, Pack, Rule
+from .record import NamedTuple
 from .vocabulary import Vocabulary
 
 TYPE_CHECKING = False

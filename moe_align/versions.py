@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
+
+from .record import NamedTuple
 
 Key = tuple[int, ...]
 Interval = tuple[Key, Key | None]  # from a key up to, not with, another; None: without end
@@ -20,14 +21,15 @@ EPOCH = 10**12
 _POST = -1
 _LOWEST: Key = (0,)
 
+_PLAIN = re.compile(r"[0-9]+(?:\.[0-9]+)*")
+
 # What `git describe` prints: the nearest tag, the commits since, the commit.
 _DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<commits>\d+)-(?P<commit>g[0-9a-f]+)(?:-dirty)?")
 _COMMIT = re.compile(r"(?:^|[._-])g[0-9a-f]{6,}")
 _CLAUSE = re.compile(r"(?P<operator>[<>=!~]+)\s*(?P<bound>.*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Release:
+class Release(NamedTuple):
     """The release that a version text is treated as."""
 
     key: Key
@@ -52,9 +54,12 @@ def release(text: str) -> Release:
     Raises:
         ValueError: if `text` is not a version.
     """
+    text = text.strip()
+    if _PLAIN.fullmatch(text):
+        # What nearly every question says; the library takes as long to load as a compiled policy.
+        return Release(normal(tuple(map(int, text.split(".")))), text)
     from packaging.version import InvalidVersion, Version
 
-    text = text.strip()
     described = _DESCRIBED.fullmatch(text)
     try:
         version = Version(described["tag"] if described else text)
@@ -99,11 +104,30 @@ def _next(key: Key) -> Key:
     return (*key[:-1], key[-1] + 1) if _POST in key else (*key, _POST, 0)
 
 
-@dataclass(frozen=True, slots=True)
 class VersionSet:
     """A set of releases, by key. Equal sets are equal values: intervals in order, none touching the next."""
 
+    __slots__ = ("intervals",)
+
     intervals: tuple[Interval, ...]
+
+    def __init__(self, intervals: tuple[Interval, ...]) -> None:
+        object.__setattr__(self, "intervals", intervals)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a set of releases is frozen")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return VersionSet, (self.intervals,)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VersionSet) and self.intervals == other.intervals
+
+    def __hash__(self) -> int:
+        return hash(self.intervals)
+
+    def __repr__(self) -> str:
+        return f"VersionSet({self})"
 
     @classmethod
     def all(cls) -> VersionSet:

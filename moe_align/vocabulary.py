@@ -5,10 +5,9 @@ All of it is data, from `vocabulary:` and `defaults:` of the packs; this room on
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from . import facts
 from .errors import PolicyError, Problem, did_you_mean
+from .record import NamedTuple
 from .versions import release
 
 TYPE_CHECKING = False

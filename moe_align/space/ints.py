@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from moe_align.space.pieces import (
     Operation,
@@ -21,12 +20,25 @@ from moe_align.space.residues import checked
 from moe_align.space.words import ints_text
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Ints:
     """A set of integers from 0 up. Equal sets are equal values, with equal hashes."""
 
+    __slots__ = ("pieces",)
+
     pieces: tuple[Piece, ...]
     """In order, disjoint, with members at both ends; see `pieces.canonical`."""
+
+    def __init__(self, pieces: tuple[Piece, ...]) -> None:
+        object.__setattr__(self, "pieces", pieces)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a set of integers is frozen")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Ints, (self.pieces,)
+
+    def __repr__(self) -> str:
+        return f"Ints({self})"
 
     @classmethod
     def all(cls) -> Ints:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import NamedTuple
 
+from moe_align.record import NamedTuple
 from moe_align.sizes import round_up
 from moe_align.space.residues import (
     checked,
