@@ -231,6 +231,8 @@ def test_experts_of_deepseek_v4_without_their_format() -> None:
     assert it.scheme is None
     assert it.notes == ("`expert_dtype` is not written, so experts may be FP4 or FP8",)
     assert model({**config, "expert_dtype": "fp8"}).block == (128, 128)
+    inside = {**config["quantization_config"], "expert_dtype": "fp4"}
+    assert model({**config, "quantization_config": inside}).scheme == "mxfp4"
     assert model({**config, "expert_dtype": "fp5"}).notes == ("`expert_dtype` fp5 is not known",)
 
 

@@ -280,10 +280,14 @@ def _read_storage(place: Section, key: str, section: Section) -> Storage:
             "M004", place.path_of(key), f"`{key}` is no object", "an object is meant"
         )
     model_type = _root(section).text("model_type")
-    if any(name.startswith("DeepseekV4") for name in _names(section.values)):
+    if any(
+        name.startswith("DeepseekV4") for name in (*_names(section.values), *_names(section.document.root))
+    ):
         model_type = "deepseek_v4"
+    # V4.1 says it inside of the quantizer's part.
+    expert_dtype = section.text("expert_dtype") or place.text(f"{key}.expert_dtype")
     try:
-        storage = read_storage(written, model_type, section.text("expert_dtype"))
+        storage = read_storage(written, model_type, expert_dtype)
     except Malformed as error:
         path = (*place.path_of(key), *error.path)
         raise place.document.problem("M008", path, str(error), error.fix) from None

@@ -193,7 +193,12 @@ FAMILIES: tuple[Family, ...] = (
         deepseek,
         shared="routed",
     ),
-    Family("DeepseekV4ForCausalLM deepseek_v4", _DEEPSEEK, every_layer, shared="routed"),
+    Family(
+        "DeepseekV4ForCausalLM DeepseekV41ForCausalLM DeepseekV4ForConditionalGeneration deepseek_v4 deepseek_v41",
+        _DEEPSEEK,
+        every_layer,
+        shared="routed",
+    ),
     Family(
         "Glm4MoeForCausalLM Glm4MoeLiteForCausalLM Dots1ForCausalLM glm4_moe glm4_moe_lite "
         "glm4v_moe_text dots1",
