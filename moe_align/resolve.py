@@ -64,8 +64,11 @@ class Leaf(NamedTuple):
         return next((step.rule for step in self.steps if step.phase == "allocate"), None)
 
 
-class _Run(NamedTuple):
-    """Where the resolver stands: the phase, the pack and rule to try next, and all that led here."""
+class _At(NamedTuple):
+    """Where the resolver goes on after a split: all that led here, and the phase, pack and rule to try.
+
+    A `rule` of `_BEFORE` means that the pack itself has not been looked at yet.
+    """
 
     state: Known
     splits: dict[str, Accepts]
@@ -74,8 +77,18 @@ class _Run(NamedTuple):
     misses: tuple[Miss, ...] = ()
     phase: int = 0
     pack: int = 0
-    rule: int = 0
-    entered: bool = False
+    rule: int = -1
+
+
+_BEFORE = -1
+
+
+class _Wait(NamedTuple):
+    """The resolver cannot go on before the open fact of `condition` is narrowed."""
+
+    condition: Condition
+    pack: int
+    rule: int
 
 
 def verdict(
@@ -124,106 +137,92 @@ def leaves(stack: Stack, state: Known) -> tuple[Leaf, ...]:
     flow = sizes.entering(state)
     if state.refusal is not None:
         return (Leaf(state, {}, "rejected", flow, (), (), state.refusal),)
-    return tuple(_decide(stack, _Run(state, {}, flow)))
+    return tuple(_decide(stack, _At(state, {}, flow)))
 
 
-def _decide(stack: Stack, run: _Run) -> Iterator[Leaf]:
-    while run.phase < len(PHASES):
-        phase = PHASES[run.phase]
-        if phase == "select" and "backend" in run.state.given:
-            run = run._replace(phase=run.phase + 1, pack=0, rule=0, entered=False)
+def _decide(stack: Stack, at: _At) -> Iterator[Leaf]:
+    state, splits, flow, steps, before, first, pack, rule = at
+    misses = list(before)
+    for index in range(first, len(PHASES)):
+        phase = PHASES[index]
+        packs = stack.phases[phase]
+        if not packs or (phase == "select" and "backend" in state.given):
             continue
-        found = _phase(stack.phases[phase], run)
-        if isinstance(found, _Split):
-            for part in _parts(found):
+        found = _phase(packs, state, flow, misses, pack, rule)
+        pack, rule = 0, _BEFORE
+        if isinstance(found, _Wait):
+            here = _At(state, splits, flow, steps, tuple(misses), index, found.pack, found.rule)
+            for part in _parts(found.condition, here):
                 yield from _decide(stack, part)
             return
-        run, rule, unknown = found
-        if unknown is not None and phase != "launch":
-            yield _leaf(run, "unknown", unknown)
-            return
-        if rule is not None:
-            flow, status, reason = sizes.apply(rule, run.state, run.flow)
-            step = Step(phase, rule, flow.hidden.size, flow.intermediate.size)
-            run = run._replace(flow=flow, steps=(*run.steps, step), state=sizes.after(run.state, flow))
+        if isinstance(found, str):
+            if phase != "launch":
+                yield Leaf(state, splits, "unknown", flow, steps, tuple(misses), found)
+                return
+        elif found is not None:
+            flow, status, reason = sizes.apply(found, state, flow)
+            state = sizes.after(state, flow)
+            steps = (*steps, Step(phase, found, flow.hidden.size, flow.intermediate.size))
             if status != "decided":
-                yield _leaf(run, status, reason, rule.outcome.error)
+                yield Leaf(state, splits, status, flow, steps, tuple(misses), reason, found.outcome.error)
                 return
         elif phase == "allocate":
-            yield _leaf(run, "unknown", _nobody(stack, run.state))
-            return
-        run = run._replace(phase=run.phase + 1, pack=0, rule=0, entered=False)
-    yield _leaf(run, "decided", None)
+            break
+    if not any(step.phase == "allocate" for step in steps):
+        yield Leaf(state, splits, "unknown", flow, steps, tuple(misses), _nobody(stack, state))
+        return
+    yield Leaf(state, splits, "decided", flow, steps, tuple(misses), None)
 
 
-def _leaf(run: _Run, status: str, reason: str | None, error: str | None = None) -> Leaf:
-    return Leaf(run.state, run.splits, status, run.flow, run.steps, run.misses, reason, error)
+def _phase(
+    packs: Sequence[Pack], state: Known, flow: Flow, misses: list[Miss], first: int, rule: int
+) -> _Wait | Rule | str | None:
+    """The first rule of a phase that matches, why no pack answers, or the condition to wait for.
 
-
-class _Split(NamedTuple):
-    """The resolver cannot go on before an open fact is narrowed: the run, and the condition on it."""
-
-    run: _Run
-    condition: Condition
-
-
-def _phase(packs: Sequence[Pack], run: _Run) -> _Split | tuple[_Run, Rule | None, str | None]:
-    """The first rule of a phase that matches, with the misses before and after it."""
-    state, flow = run.state, run.flow
-    misses = list(run.misses)
+    Rules that do not decide are added to `misses`, those after the first match as well.
+    """
     winner: Rule | None = None
-    for index in range(run.pack, len(packs)):
+    values = state.values
+    for index in range(first, len(packs)):
         pack = packs[index]
-        entered = run.entered and index == run.pack
-        start = run.rule if index == run.pack else 0
-        if not entered:
+        if rule == _BEFORE:
             held, condition, _ = verdict(pack.needs, (), state, flow)
-            if held is NO:
-                misses.extend(Miss(rule, condition, state.values.get(condition[0])) for rule in pack.rules)  # type: ignore[index]
+            if held is NO and condition is not None:
+                got = values.get(condition.key)
+                misses.extend([Miss(other, condition, got) for other in pack.rules])
                 continue
-            if winner is not None:
-                held = YES
-            if held is DEPENDS:
-                return _Split(
-                    run._replace(misses=tuple(misses), pack=index, rule=0, entered=False), condition
-                )  # type: ignore[arg-type]
-            if winner is None:
+            if held is DEPENDS and condition is not None and winner is None:
+                return _Wait(condition, index, _BEFORE)
+            if winner is None and pack.covers:
                 held, condition, _ = verdict(pack.covers, (), state, flow)
-                if held is DEPENDS:
-                    return _Split(
-                        run._replace(misses=tuple(misses), pack=index, rule=0, entered=False), condition
-                    )  # type: ignore[arg-type]
-                if held is NO:
-                    unknown = _not_covered(pack, condition, state)  # type: ignore[arg-type]
-                    return run._replace(misses=tuple(misses)), None, unknown
-        for number in range(start, len(pack.rules)):
-            rule = pack.rules[number]
-            held, condition, excepted = verdict(rule.when, rule.unless, state, flow)
-            if held is NO:
-                misses.append(Miss(rule, condition, state.values.get(condition[0]), excepted))  # type: ignore[index]
+                if condition is not None:
+                    return _not_covered(pack, condition, state) if held is NO else _Wait(condition, index, _BEFORE)
+        rules = pack.rules
+        for number in range(max(rule, 0), len(rules)):
+            candidate = rules[number]
+            held, condition, excepted = verdict(candidate.when, candidate.unless, state, flow)
+            if held is NO and condition is not None:
+                misses.append(Miss(candidate, condition, values.get(condition[0]), excepted))
             elif winner is not None:
-                misses.append(Miss(rule, None, None))
-            elif held is YES:
-                winner = rule
+                misses.append(Miss(candidate, None, None))
+            elif condition is None:
+                winner = candidate
             else:
-                waiting = run._replace(misses=tuple(misses), pack=index, rule=number, entered=True)
-                return _Split(waiting, condition)  # type: ignore[arg-type]
-    return run._replace(misses=tuple(misses)), winner, None
+                return _Wait(condition, index, number)
+        rule = _BEFORE
+    return winner
 
 
-def _parts(split: _Split) -> Iterator[_Run]:
-    """The run once where the condition holds and once where it does not, as far as each can be."""
-    key, state = split.condition.key, split.run.state
-    inside = sizes.entering_part(state, split.run.flow, split.condition)
-    base = sizes.BASE.get(key, key)
-    domain = state.domain(base)
+def _parts(condition: Condition, at: _At) -> Iterator[_At]:
+    """The place once where the condition holds and once where it does not, as far as each can be."""
+    inside = sizes.entering_part(at.state, at.flow, condition)
+    key = sizes.BASE.get(condition.key, condition.key)
+    domain = at.state.domain(key)
     for part in (domain & inside, domain - inside):  # type: ignore[operator]  # sets of one key's sort
-        narrowed = state.within(base, part)
+        narrowed = at.state.within(key, part)
         if narrowed is not None and consistent(narrowed):
-            splits = {**split.run.splits, base: part}
-            yield split.run._replace(
-                state=narrowed, splits=splits, flow=sizes.narrowed(narrowed, split.run.flow)
-            )
+            flow = sizes.narrowed(narrowed, at.flow)
+            yield at._replace(state=narrowed, splits={**at.splits, key: part}, flow=flow)
 
 
 def _not_covered(pack: Pack, condition: Condition, state: Known) -> str:
