@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from types import MethodType
 
 from . import facts as keys
 from .errors import Location, PolicyError, Problem
@@ -420,37 +421,31 @@ def _term_from(plain: list[Any]) -> Term:
 
 
 class Sizes:
-    """The allocated sizes as a function: facts that rules still look at, and both sizes, as keywords.
+    """What `bind` keeps: `sizes` is the function, with a signature of just the keywords that matter.
 
     `sizes(backend=…, activation=…, hidden=7168, intermediate_per_partition=384)` gives the allocated
     hidden size and intermediate size per partition. Where a layer has no sizes it raises `PolicyError`
     with the reason. Picklable; safe in threads: its table only ever gains equal entries.
     """
 
-    __slots__ = ("given", "keywords", "policy")
+    __slots__ = ("given", "keywords", "policy", "sizes")
 
     policy: Policy
     given: Facts
     keywords: tuple[str, ...]
-
-    def __new__(cls, policy: Policy, given: Facts) -> Sizes:
-        keywords = _keywords(policy.stack, known(policy.stack.vocabulary, given))
-        bound = type(cls.__name__, (cls,), {"__slots__": (), "__call__": _function(policy, given, keywords)})
-        sizes: Sizes = object.__new__(bound)
-        object.__setattr__(sizes, "policy", policy)
-        object.__setattr__(sizes, "given", given)
-        object.__setattr__(sizes, "keywords", keywords)
-        return sizes
+    sizes: Callable[..., tuple[int, int]]
 
     def __init__(self, policy: Policy, given: Facts) -> None:
-        """All is done by `__new__`, which makes the signature."""
-
-    def __call__(self, *, hidden: int, intermediate_per_partition: int, **facts: Any) -> tuple[int, int]:
-        """The allocated sizes, in elements. Every bound function has a signature of its own."""
-        raise AssertionError("made by `__new__`")
+        keywords = _keywords(policy.stack, known(policy.stack.vocabulary, given))
+        object.__setattr__(self, "policy", policy)
+        object.__setattr__(self, "given", given)
+        object.__setattr__(self, "keywords", keywords)
+        # A bound method costs what a function does, an instance that is called twice as much; and
+        # pickle takes it apart into this object and the name `sizes`.
+        object.__setattr__(self, "sizes", MethodType(_function(policy, given, keywords), self))
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError("a bound function is frozen")
+        raise AttributeError("bound sizes are frozen")
 
     def __reduce__(self) -> tuple[object, ...]:
         return (Sizes, (self.policy, self.given))
@@ -495,13 +490,13 @@ def _function(policy: Policy, given: Facts, keywords: tuple[str, ...]) -> Callab
     arguments = "".join(f", {key}=None" for key in keywords)
     text = (
         "def make(get, miss):\n"
-        f"    def __call__(self, *, hidden, intermediate_per_partition{arguments}):\n"
+        f"    def sizes(self, *, hidden, intermediate_per_partition{arguments}):\n"
         f"        plan = get(({''.join(f'{key}, ' for key in keywords)}))\n"
         "        if plan is None:\n"
         f"            return miss(({''.join(f'{key}, ' for key in keywords)}), hidden, intermediate_per_partition)\n"
         "        h, i = plan\n"
         "        return -(-hidden // h) * h, -(-intermediate_per_partition // i) * i\n"
-        "    return __call__\n"
+        "    return sizes\n"
     )
     names: dict[str, Any] = {}
     exec(text, names)

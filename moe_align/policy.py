@@ -9,9 +9,9 @@ from .stack import Stack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Unpack
 
-    from .compile import Sizes
     from .facts import Given
 
 #: So many decisions are kept; above that the memo starts anew.
@@ -71,7 +71,7 @@ class Policy:
         """
         return differences(self.stack, known(self.stack.vocabulary, facts))
 
-    def bind(self, **given: Unpack[Given]) -> Sizes:
+    def bind(self, **given: Unpack[Given]) -> Callable[..., tuple[int, int]]:
         """The two sizes as a function, for facts that stay the same in a process.
 
         The function takes the facts that rules still look at, and the two sizes, as keywords.
@@ -81,7 +81,7 @@ class Policy:
         """
         from .compile import Sizes
 
-        return Sizes(self, Facts(**given))
+        return Sizes(self, Facts(**given)).sizes
 
     def without_implications(self) -> Policy:
         """The same rules with a vocabulary in which no value implies another."""

@@ -209,7 +209,7 @@ class VersionSet:
 
     def _combine(self, other: VersionSet, keep: Callable[[bool, bool], bool]) -> VersionSet:
         cuts = sorted({cut for cut in self._cuts() + other._cuts() if cut is not None})
-        kept = [keep(self._has(cut), other._has(cut)) for cut in cuts]
+        kept = [keep(cut in self, cut in other) for cut in cuts]
         return VersionSet(tuple(_runs(zip(cuts, kept, strict=True))))
 
     def _cuts(self) -> tuple[Key | None, ...]:
