@@ -108,10 +108,13 @@ def parse(data: bytes, shown: str) -> Document:
 #: The C parser where PyYAML has it: the same events, twenty times faster.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
+_BOM = b"\xef\xbb\xbf"
+
 
 def _decoded(data: bytes, shown: str) -> str:
+    data = data.removeprefix(_BOM)  # the codec `utf-8-sig` would have to be imported first
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode()
     except UnicodeDecodeError as fault:
         line = data.count(b"\n", 0, fault.start) + 1
         column = fault.start - (data.rfind(b"\n", 0, fault.start) + 1) + 1
