@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
 from pydantic_core import ErrorDetails
+from typing_extensions import TypeAliasType
 
 from .errors import did_you_mean
 
@@ -22,7 +23,7 @@ Positive = Annotated[int, Field(ge=1, le=2**31)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
 
 Scalar = str | int | bool
@@ -52,18 +53,18 @@ def _sort_of_condition(value: Any) -> str | None:
     return {Without: "not", Between: "bounds"}.get(type(value))
 
 
-Condition = Annotated[
+Condition = TypeAliasType("Condition", Annotated[
     Annotated[Scalar, Tag("value")]
     | Annotated[list[Scalar], Field(min_length=1), Tag("list")]
     | Annotated[Without, Tag("not")]
     | Annotated[Between, Tag("bounds")],
     Discriminator(_sort_of_condition),
-]
+])
 
-Item = Annotated[
+Item = TypeAliasType("Item", Annotated[
     Annotated[Positive, Tag("integer")] | Annotated[Name, Tag("fact")],
     Discriminator(lambda value: "fact" if isinstance(value, str) else "integer"),
-]
+])
 
 
 class Times(_Model):
@@ -113,7 +114,7 @@ def _sort_of_multiple(value: Any) -> str | None:
     return None
 
 
-Multiple = Annotated[
+Multiple = TypeAliasType("Multiple", Annotated[
     Annotated[Positive, Tag("integer")]
     | Annotated[Name, Tag("name")]
     | Annotated[Times, Tag("multiple")]
@@ -122,7 +123,7 @@ Multiple = Annotated[
     | Annotated[Snap, Tag("snap")]
     | Annotated[Bytes, Tag("bytes")],
     Discriminator(_sort_of_multiple),
-]
+])
 
 
 class PerDimension(_Model):
@@ -141,7 +142,7 @@ def _sort_of_align(value: Any) -> str | None:
 _MULTIPLE_KEYS = {"multiple", "at_least", "lcm", "max", "snap", "bytes"}
 
 
-Align = Annotated[
+Align = TypeAliasType("Align", Annotated[
     Annotated[Positive, Tag("integer")]
     | Annotated[Name, Tag("name")]
     | Annotated[Times, Tag("multiple")]
@@ -151,7 +152,7 @@ Align = Annotated[
     | Annotated[Bytes, Tag("bytes")]
     | Annotated[PerDimension, Tag("dimensions")],
     Discriminator(_sort_of_align),
-]
+])
 
 
 class InBytes(_Model):
@@ -160,10 +161,10 @@ class InBytes(_Model):
     bytes: Positive
 
 
-Amount = Annotated[
+Amount = TypeAliasType("Amount", Annotated[
     Annotated[Positive, Tag("elements")] | Annotated[InBytes, Tag("bytes")],
     Discriminator(lambda value: "bytes" if isinstance(value, (dict, InBytes)) else "elements"),
-]
+])
 
 
 class Add(_Model):
@@ -195,10 +196,10 @@ class FlooredPad(_Model):
     times: Positive = 1
 
 
-Pad = Annotated[
+Pad = TypeAliasType("Pad", Annotated[
     Annotated[Literal["exact", "zero", "absent"], Tag("name")] | Annotated[FlooredPad, Tag("floor")],
     Discriminator(lambda value: "floor" if isinstance(value, (dict, FlooredPad)) else "name"),
-]
+])
 
 
 class Declare(_Model):
@@ -259,10 +260,10 @@ class Demand(_Model):
     at_most: Literal["actual"] | None = None
 
 
-DemandOf = Annotated[
+DemandOf = TypeAliasType("DemandOf", Annotated[
     Annotated[Positive, Tag("integer")] | Annotated[Demand, Tag("mapping")],
     Discriminator(lambda value: "mapping" if isinstance(value, (dict, Demand)) else "integer"),
-]
+])
 
 
 class Demands(_Model):
@@ -292,33 +293,33 @@ class Contract(_Model):
 class ScopedAlias(_Model):
     """A name that is valid only in some place: at an engine, a scheme, some releases."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, defer_build=True)
     name: Text
 
 
-AliasOf = Annotated[
+AliasOf = TypeAliasType("AliasOf", Annotated[
     Annotated[Text, Tag("name")] | Annotated[ScopedAlias, Tag("scoped")],
     Discriminator(lambda value: "scoped" if isinstance(value, (dict, ScopedAlias)) else "name"),
-]
-OneOrMore = Annotated[
+])
+OneOrMore = TypeAliasType("OneOrMore", Annotated[
     Annotated[Scalar, Tag("one")] | Annotated[list[Scalar], Field(min_length=1), Tag("more")],
     Discriminator(lambda value: "more" if isinstance(value, list) else "one"),
-]
+])
 
 
 class Value(_Model):
     """One value of a discrete fact."""
 
-    aliases: list[AliasOf] = Field(default_factory=list)
-    names: dict[str, list[str]] = Field(default_factory=dict)
-    implies: dict[str, OneOrMore] = Field(default_factory=dict)
+    aliases: list[AliasOf] = []
+    names: dict[str, list[str]] = {}
+    implies: dict[str, OneOrMore] = {}
     note: Text | None = None
 
 
-ValueOf = Annotated[
+ValueOf = TypeAliasType("ValueOf", Annotated[
     Annotated[Value, Tag("value")] | Annotated[list[Scalar], Tag("group")] | Annotated[None, Tag("bare")],
     Discriminator(lambda value: "group" if isinstance(value, list) else "bare" if value is None else "value"),
-]
+])
 
 
 class PackFile(_Model):
