@@ -91,7 +91,8 @@ def _contract_meaning(contract: Contract) -> list[Any]:
     demands = [
         list(demand._replace(multiples=())) + [_multiples(demand.multiples)] for demand in contract.demands
     ]
-    return [_conditions(contract.when), _conditions(contract.unless), demands, contract.breaks]
+    named = _conditions(contract.when), _conditions(contract.unless), _conditions(contract.facts)
+    return [*named, demands, contract.breaks]
 
 
 def _multiples(multiples: Iterable[Multiple]) -> list[Any]:
@@ -215,6 +216,7 @@ def _plain_pack(pack: Pack) -> Plain:
                 contract.id,
                 _plain_conditions(contract.when),
                 _plain_conditions(contract.unless),
+                _plain_conditions(contract.facts),
                 contract.demands,
                 contract.breaks,
                 *_prose(contract),
@@ -347,8 +349,9 @@ def _pack_from(plain: Plain) -> Pack:
             source,
             evidence,
             Location(*at),
+            _conditions_from(facts),
         )
-        for contract, when, unless, demands, breaks, why, source, evidence, at in plain["contracts"]
+        for contract, when, unless, facts, demands, breaks, why, source, evidence, at in plain["contracts"]
     )
     return Pack(
         name,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from .flow import number
 from .known import Known
 from .record import NamedTuple
-from .resolve import DEPENDS, NO, Leaf, verdict
+from .resolve import DEPENDS, NO, YES, Leaf, verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from .flow import Flow
-    from .packs import Contract, Demand
+    from .packs import Condition, Contract, Demand
     from .stack import Stack
 
 
@@ -44,6 +44,7 @@ def _checks(stack: Stack, leaf: Leaf) -> Iterator[Check]:
             if inner is NO:
                 continue
             demands = [_demand(demand, leaf.state, leaf.flow) for demand in contract.demands]
+            demands += [_fact(wanted, leaf.state, leaf.flow) for wanted in contract.facts]
             broken = [said for holds, said in demands if holds is False]
             unsure = [said for holds, said in demands if holds is None]
             said = "; ".join(broken or unsure or [said for _, said in demands])
@@ -54,6 +55,19 @@ def _checks(stack: Stack, leaf: Leaf) -> Iterator[Check]:
                     f"{said} (where {condition.key} is {condition.text})" if condition else said,
                 )
             yield Check(contract, holds, said)
+
+
+def _fact(wanted: Condition, state: Known, flow: Flow) -> tuple[bool | None, str]:
+    """Whether a fact that is no size is as the kernel needs it."""
+    value = state.values.get(wanted.key)
+    held, _, _ = verdict((wanted,), (), state, flow)
+    if held is DEPENDS:
+        return None, f"{wanted.key} must be {wanted.text}"
+    if isinstance(value, tuple):
+        from .versions import key_text
+
+        value = key_text(value)
+    return held is YES, f"{wanted.key} is {value or 'open'}, must be {wanted.text}"
 
 
 def _demand(demand: Demand, state: Known, flow: Flow) -> tuple[bool | None, str]:

@@ -165,7 +165,10 @@ class Demand(NamedTuple):
 
 
 class Contract(NamedTuple):
-    """What a kernel demands, whoever allocates; its address is `pack/id`."""
+    """What a kernel demands, whoever allocates; its address is `pack/id`.
+
+    `facts` are demands on anything but a size: the activations, architectures, … that the kernel takes.
+    """
 
     pack: str
     id: str
@@ -177,6 +180,7 @@ class Contract(NamedTuple):
     source: str | None
     evidence: str | None
     location: Location
+    facts: tuple[Condition, ...] = ()
 
     @property
     def address(self) -> str:

@@ -267,7 +267,7 @@ DemandOf = TypeAliasType("DemandOf", Annotated[
 
 
 class Demands(_Model):
-    """Demands per size, per count and per declared pad."""
+    """Demands per size, per count and per declared pad, and the other facts without which a kernel will not do."""
 
     hidden: DemandOf | None = None
     intermediate: DemandOf | None = None
@@ -275,6 +275,7 @@ class Demands(_Model):
     topk: DemandOf | None = None
     hidden_pad: DemandOf | None = None
     intermediate_pad: DemandOf | None = None
+    facts: dict[str, Condition] | None = None
 
 
 class Contract(_Model):

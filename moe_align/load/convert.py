@@ -485,9 +485,10 @@ def _contract(context: Context, name: str, index: int, said: schema.Contract) ->
     demands = []
     for of in schema.Demands.model_fields:
         demand = getattr(said.require, of)
-        if demand is not None:
+        if demand is not None and of != "facts":
             demands.append(_demand(context, of, demand, (*path, "require", of), said.id))
-    if not demands:
+    wanted = conditions(context, said.require.facts, (*path, "require", "facts"), said.id)
+    if not demands and not said.require.facts:
         context.problem(
             "R219",
             "`require` demands nothing",
@@ -506,6 +507,7 @@ def _contract(context: Context, name: str, index: int, said: schema.Contract) ->
         said.source,
         said.evidence,
         context.place(*path),
+        wanted,
     )
 
 
