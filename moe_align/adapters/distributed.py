@@ -31,7 +31,7 @@ def agree(values: Mapping[str, str], group: ProcessGroup | None = None) -> None:
     """Return once every rank of `group` (default: all) has been seen to hold equal `values`, by name.
 
     Pass what has to be equal, as text: `{"policy digest": policy.digest, "sizes of layer 3": "7168 × 384"}`.
-    Each rank raises the same error, about the first name (in sorted order) that differs: none is left waiting.
+    Each rank raises the same error, about the first name that differs in sorted order: none is left waiting.
 
     Raises:
         DisagreementError: with the ranks behind each value; a rank without the name holds `nothing`.
