@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .flow import number
 from .known import Known
+from .packs import DIMENSIONS
 from .record import NamedTuple
 from .resolve import DEPENDS, NO, YES, Leaf, verdict
 
@@ -76,7 +77,7 @@ def _demand(demand: Demand, state: Known, flow: Flow) -> tuple[bool | None, str]
     size = _size(demand.of, state, flow)
     wanted = _wanted(demand)
     if size is None:
-        return None, f"{demand.of} must be {wanted}"
+        return (True if _always(demand, state, flow) else None), f"{demand.of} must be {wanted}"
     fits = _fits(demand, size, state)
     return (
         fits,
@@ -84,6 +85,26 @@ def _demand(demand: Demand, state: Known, flow: Flow) -> tuple[bool | None, str]
         if fits is not None
         else f"{demand.of} must be {wanted}",
     )
+
+
+def _always(demand: Demand, state: Known, flow: Flow) -> bool:
+    """Whether an open size meets the demand whatever it is, since its multiple does."""
+    if demand.of not in DIMENSIONS or demand.exactly or demand.highest is not None:
+        return False
+    multiple = getattr(flow, demand.of).multiple or 1
+    numbers = [number(wanted, state) for wanted in demand.multiples]
+    divides = any(factor is not None and multiple % factor == 0 for factor in numbers)
+    return divides and multiple >= (demand.lowest or 0)
+
+
+def _always_fits(demand: Demand, state: Known, flow: Flow) -> bool | None:
+    """Whether every size that the decided multiple allows is as demanded; else the size itself must be known."""
+    dimension = {"hidden": flow.hidden, "intermediate": flow.intermediate}.get(demand.of)
+    bounded = demand.exactly or demand.lowest is not None or demand.highest is not None
+    if dimension is None or dimension.multiple is None or dimension.pending is not None or bounded:
+        return None
+    factors = [number(multiple, state) for multiple in demand.multiples]
+    return True if any(factor and dimension.multiple % factor == 0 for factor in factors) else None
 
 
 def _size(of: str, state: Known, flow: Flow) -> int | None:
