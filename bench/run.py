@@ -35,8 +35,8 @@ them. The target is about the median. The two times are medians as well.
 
 - **sizes(…)** is what `policy.bind(engine="vllm", vllm="0.33.0", scheme="mxfp4")` gives: both sizes, from six
   keywords. The **chain** (`bench/chain.py`) makes the same 30 decisions with the same keywords, as the source
-  of an engine would, with the rounding written out. Both are asked the same 1,000 random questions, every value
-  as likely as another. The loop over the questions is measured too, and taken off.
+  of an engine would, with the rounding written out. Both are asked the same 1,000 random questions, every
+  value as likely as another. The loop over the questions is measured too, and taken off.
 - **zen-engine** and **cel-expr-python** get the same 30 rules, in the fastest form that each has; a small
   function builds their context and rounds, as the chain does. Every answer of every rival is compared first.
 - **policy.resolve** gives the whole decision: the sizes, the rule behind each phase, the trace with the first

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -26,7 +27,14 @@ def load_policy(
     Raises:
         PolicyError: any fault in any file, all of them at once.
     """
-    return Policy(_stack(layers_of(rules, environ=environ, built_in=built_in)))
+    layers = layers_of(rules, environ=environ, built_in=built_in)
+    collecting = gc.isenabled()
+    gc.disable()  # all that is made here is kept: to search it for garbage takes as long as to make it
+    try:
+        return Policy(_stack(layers))
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _stack(layers: tuple[Layer, ...]) -> stack.Stack:
