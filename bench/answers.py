@@ -39,7 +39,8 @@ def measures(folder: Path, rounds: int, quick: bool) -> Iterator[Measure]:
     functions = {"chain": chain, "sizes": sizes, **dict(rivals())}
     _compare(functions, asked)
     _compare({"chain": chain, "sizes": sizes}, many)
-    _compare({"chain": chain, "resolve": _resolving(policy)}, [*asked, *many])
+    _compare({"chain": chain, "sizes": sizes}, table.other_sizes(MANY))
+    _compare({"chain": chain, "resolve": _resolving(policy)}, [*asked, *many, *table.other_sizes(MANY)])
     yield from _one_table(policy, functions, asked, many, rounds)
     yield from _many_rules(policy, sizes, asked, rounds, _large(folder, 1000 if quick else 10_000))
     yield _bounded(policy, sizes)
@@ -141,19 +142,23 @@ def _one_table(
     whole = taken["resolve"]
     what = "policy.resolve(Facts(…)), kept"
     yield Measure(what, "if/elif chain", ratios(whole, theirs), medians(whole, theirs), 40.0)
-    cold = _timed(
-        {
-            "chain": _asking(chain, many),
-            "resolve": _deciding(policy, many),
-            "sizes": _asking(functions["sizes"], many),
-        },
-        many,
-        max(3, rounds // 3),
-    )
-    for name, limit in (("resolve", 40.0), ("sizes", None)):
-        what = "policy.resolve(Facts(…)), never kept" if name == "resolve" else "sizes(…), never kept"
-        pair = ratios(cold[name], cold["chain"])
-        yield Measure(what, "if/elif chain", pair, medians(cold[name], cold["chain"]), limit)
+    for what, questions in (("new sizes", table.other_sizes(MANY)), ("new facts", many)):
+        yield from _never_kept(what, policy, functions["sizes"], questions, max(3, rounds // 3))
+
+
+def _never_kept(
+    what: str, policy: Policy, sizes: Function, asked: Sequence[Query], rounds: int
+) -> Iterator[Measure]:
+    jobs = {"chain": chain, "sizes": sizes}
+    asking = {name: _asking(function, asked) for name, function in jobs.items()}
+    taken = _timed({**asking, "resolve": _deciding(policy, asked)}, asked, rounds)
+    theirs = taken["chain"]
+    for name, shown, limit in (
+        ("resolve", "policy.resolve(Facts(…))", 40.0),
+        ("sizes", "sizes(…)", None),
+    ):
+        pair = ratios(taken[name], theirs)
+        yield Measure(f"{shown}, {what}", "if/elif chain", pair, medians(taken[name], theirs), limit)
 
 
 def _large(folder: Path, count: int) -> Policy:

@@ -103,6 +103,16 @@ def queries(count: int, seed: int = 1) -> list[Query]:
     ]
 
 
+def other_sizes(count: int, seed: int = 5) -> list[Query]:
+    """Random questions of which no two share their sizes, about the same few facts."""
+    pairs = random.Random(seed).sample(range(256 * 512), count)
+    sizes = ((32 * (pair % 512 + 1), 32 * (pair // 512 + 1)) for pair in pairs)
+    return [
+        query._replace(hidden=hidden, intermediate_per_partition=intermediate)
+        for query, (intermediate, hidden) in zip(queries(count, seed), sizes, strict=True)
+    ]
+
+
 def different_queries(count: int, seed: int = 2) -> list[Query]:
     """Random questions of which no two share their facts, so that no memo of fewer entries ever helps."""
     return [query._replace(fused_shared_experts=number) for number, query in enumerate(queries(count, seed))]
