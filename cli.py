@@ -1,0 +1,5 @@
+"""Launches `moe-align` from a checkout."""
+
+from moe_align.cli import main
+
+main()
