@@ -96,7 +96,8 @@ class Refine(NamedTuple):
     """Quantization blocks become the largest divisor of themselves that divides the size.
 
     `blocks` are the facts that change (`block_n`, `block_k`, `group`), `fits` the dimension they must
-    divide, `floor` the smallest block that the kernels take.
+    divide, `floor` the smallest block that the kernels take. Where `fits` is `both`, all blocks become
+    the one that divides them and both sizes, unless every block fits already.
     """
 
     blocks: tuple[str, ...]

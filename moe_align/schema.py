@@ -182,10 +182,13 @@ class Set(_Model):
 
 
 class Refine(_Model):
-    """Quantization blocks become the largest divisor of themselves that fits the size."""
+    """Quantization blocks become the largest divisor of themselves that fits the size.
+
+    With `fits: both`, and where a block cuts either size, all blocks become one that divides both.
+    """
 
     blocks: Annotated[list[Literal["block_n", "block_k", "group"]], Field(min_length=1)]
-    fits: Literal["hidden", "intermediate"] = "intermediate"
+    fits: Literal["hidden", "intermediate", "both"] = "intermediate"
     floor: Positive
 
 
