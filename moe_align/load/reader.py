@@ -11,6 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    MappingEndEvent,
+    MappingStartEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
 
 from ..errors import Location, PolicyError, Problem
 
@@ -99,7 +108,7 @@ def parse(data: bytes, shown: str) -> Document:
     text = _decoded(data, shown)
     reader = _Reader(shown)
     try:
-        root = reader.document(yaml.parse(text, Loader=_LOADER))
+        root = reader.document(iter(_LOADER(text).get_event, None))
     except yaml.YAMLError as fault:
         raise PolicyError([*reader.problems, _syntax(fault, shown)]) from None
     return Document(shown, root, reader.problems)
@@ -153,6 +162,10 @@ _YAML_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:[Tt \t].*)?")
 _WORDS: dict[str, bool | None] = {"true": True, "false": False, "null": None, "": None}
 _SPELLED = frozenset({"True", "TRUE", "False", "FALSE", "Null", "NULL", "~"})
 
+#: Text that is neither of these nor begins like a number means itself: most text ends here.
+_NOT_TEXT = _YAML_WORDS | _SPELLED | _WORDS.keys()
+_NUMBER_STARTS = frozenset("+-.0123456789")
+
 
 class _Reader:
     """Builds values from parser events; keeps what is wrong, and goes on."""
@@ -167,14 +180,14 @@ class _Reader:
         documents = 0
         for event in events:
             sort = type(event)
-            if sort is yaml.DocumentStartEvent:
+            if sort is DocumentStartEvent:
                 documents += 1
                 if documents > 1:
                     self._problem("Y011", "a second document begins", "keep one document a file", event)
                     return root
                 if event.tags or event.version:
                     self._problem("Y012", "has a `%` directive", "leave it out", event)
-            elif sort in (yaml.ScalarEvent, yaml.MappingStartEvent, yaml.SequenceStartEvent, yaml.AliasEvent):
+            elif sort in (ScalarEvent, MappingStartEvent, SequenceStartEvent, AliasEvent):
                 root = self._node(event, events, 0)
         return root
 
@@ -193,25 +206,27 @@ class _Reader:
                 "Y006", f"has more than {MOST_NODES} values", "split it into several packs", event
             )
         sort = type(event)
-        if sort is yaml.AliasEvent:
+        if sort is ScalarEvent and event.anchor is None and event.tag is None:
+            return self._scalar(event)
+        if sort is AliasEvent:
             self._problem("Y013", f"alias `*{event.anchor}`", "write the value out", event)
             return None
         if event.anchor is not None:
             self._problem("Y014", f"anchor `&{event.anchor}`", "leave it out", event)
         if event.tag is not None:
             self._problem("Y015", f"tag `{_short_tag(event.tag)}`", "leave it out", event)
-        if sort is yaml.ScalarEvent:
+        if sort is ScalarEvent:
             return self._scalar(event)
         if depth >= MOST_DEPTH:
             raise self._stop("Y007", f"is nested more than {MOST_DEPTH} levels deep", "flatten it", event)
-        return (self._mapping if sort is yaml.MappingStartEvent else self._sequence)(event, events, depth + 1)
+        return (self._mapping if sort is MappingStartEvent else self._sequence)(event, events, depth + 1)
 
     def _mapping(self, start: Any, events: Any, depth: int) -> Mapping:
         mapping = Mapping()
         mapping.place = (start.start_mark.line, start.start_mark.column)
         places = mapping.places = {}
         for event in events:
-            if type(event) is yaml.MappingEndEvent:
+            if type(event) is MappingEndEvent:
                 break
             key = self._key(event, events, depth)
             value_event = next(events)
@@ -228,7 +243,7 @@ class _Reader:
         return mapping
 
     def _key(self, event: Any, events: Any, depth: int) -> str | None:
-        if type(event) is not yaml.ScalarEvent:
+        if type(event) is not ScalarEvent:
             self._node(event, events, depth)
             self._problem("Y017", "a key is no text", "write a name", event)
             return None
@@ -246,7 +261,7 @@ class _Reader:
         sequence.place = (start.start_mark.line, start.start_mark.column)
         places = sequence.places = []
         for event in events:
-            if type(event) is yaml.SequenceEndEvent:
+            if type(event) is SequenceEndEvent:
                 break
             sequence.append(self._node(event, events, depth))
             places.append((event.start_mark.line, event.start_mark.column))
@@ -254,7 +269,7 @@ class _Reader:
 
     def _scalar(self, event: Any) -> Any:
         value: str = event.value
-        if event.style:
+        if event.style or (value not in _NOT_TEXT and value[0] not in _NUMBER_STARTS):
             return value
         if _INTEGER.fullmatch(value):
             return self._integer(value, event)
