@@ -31,7 +31,7 @@ LIBRARIES = ("pydantic", "pydantic-core", "PyYAML", "typer", "zen-engine", "cel-
 MEANING = """\
 Each row is a ratio. Both sides run in turn, A B B A A B …, in one process, or in fresh processes where a
 start is measured; each round gives one ratio, and the row shows the median, the least and the greatest of
-them. The target is about the median. The two times are medians as well.
+them. The target is about the median. The two times are medians as well, in seconds of the processor.
 
 - **sizes(…)** is what `policy.bind(engine="vllm", vllm="0.33.0", scheme="mxfp4")` gives: both sizes, from six
   keywords. The **chain** (`bench/chain.py`) makes the same 30 decisions with the same keywords, as the source

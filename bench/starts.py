@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from time import perf_counter
+from resource import RUSAGE_CHILDREN, getrusage
 
 from table import HERE
 from timing import Measure, medians, ratios
@@ -67,7 +67,7 @@ def measures(folder: Path, rounds: int) -> Iterator[Measure]:
 
 def _timed(code: str) -> list[str]:
     """A process that runs `code` and prints how many seconds that took, last."""
-    lines = ["from time import perf_counter", "start = perf_counter()", code, "print(perf_counter() - start)"]
+    lines = ["from time import process_time", "start = process_time()", code, "print(process_time() - start)"]
     return [sys.executable, "-c", "\n".join(lines)]
 
 
@@ -108,11 +108,17 @@ def _rounds(
 
 
 def _seconds(command: list[str], environ: dict[str, str], *, whole: bool) -> float:
-    start = perf_counter()
+    start = _processor_seconds()
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    taken = perf_counter() - start
+    taken = _processor_seconds() - start
     assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stderr}"
     return taken if whole else float(done.stdout.split()[-1])
+
+
+def _processor_seconds() -> float:
+    """What all processes that have ended took."""
+    usage = getrusage(RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def _environ(folder: Path) -> dict[str, str]:
@@ -120,6 +126,7 @@ def _environ(folder: Path) -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "MOE_ALIGN"))}
     return {
         **kept,
+        "PYTHONSAFEPATH": "1",  # no other checkout may stand first in the path
         "PYTHONPATH": str(ROOT),
         "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         "XDG_CACHE_HOME": str(folder / "cache"),

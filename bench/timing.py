@@ -1,11 +1,15 @@
-"""Paired ratios: what is compared runs in turn, and each round gives one ratio."""
+"""Paired ratios: what is compared runs in turn, and each round gives one ratio.
+
+Seconds are those of the processor: on a machine that does other things as well they say more than the
+clock on the wall, and on an idle one they are the same.
+"""
 
 from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Mapping
 from statistics import median
-from time import perf_counter
+from time import process_time
 from typing import NamedTuple
 
 #: How long one job should take at least, so that the clock and a switch of tasks do not matter.
@@ -54,10 +58,10 @@ def _count(job: Callable[[], object]) -> int:
 
 
 def _seconds(job: Callable[[], object], count: int) -> float:
-    start = perf_counter()
+    start = process_time()
     for _ in range(count):
         job()
-    return (perf_counter() - start) / count
+    return (process_time() - start) / count
 
 
 def ratios(ours: list[float], theirs: list[float]) -> tuple[float, ...]:
