@@ -97,6 +97,7 @@ def _grouped(records: Iterable[Record]) -> list[list[Record]]:
             record.allocated,
             record.rule,
             record.warnings,
+            record.remarks,
         )
         groups.setdefault(alike, []).append(record)
     return list(groups.values())
