@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 
 from .compile import compiled, load_compiled
 from .layers import built_in_rules, layers_of
@@ -96,12 +97,11 @@ def _kept(environ: Mapping[str, str], name: str, parts: list[str]) -> str | None
     folder = cache_folder(environ)
     if folder is None:
         return None
-    from hashlib import sha256
-
     from . import __version__
 
-    key = sha256("\0".join([__version__, *_code(), *parts]).encode(errors="surrogateescape")).hexdigest()
-    return os.path.join(folder, f"{name}-{key[:32]}.json")
+    key = "\0".join([__version__, *_code(), *parts]).encode(errors="surrogateescape")
+    # Two sums tell files apart well enough, and loading a cryptographic one takes longer than all else here.
+    return os.path.join(folder, f"{name}-{zlib.crc32(key):08x}{zlib.adler32(key):08x}.json")
 
 
 def _code() -> list[str]:

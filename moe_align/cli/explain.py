@@ -41,7 +41,10 @@ def command(said: Said, *, json: Json = False) -> None:
             phase: [(pack, list(_tried(pack, answer))) for pack in packs]
             for phase, packs in stack.phases.items()
         }
-    say(json_text(explain_plain(answer, packs)) if json else explain_text(answer, packs, style()))
+    if json:
+        say(json_text(explain_plain(answer, packs, asked.policy.digest)))
+    else:
+        say(explain_text(answer, packs, style()))
     raise typer.Exit(0 if is_yes(answer.decision) else 1)
 
 

@@ -36,7 +36,7 @@ def command(said: Said, *, json: Json = False) -> None:
     if json:
         for text in answer.notes:
             note(f"note: {text}")
-        say(json_text(resolve_plain(answer)))
+        say(json_text(resolve_plain(answer, asked.policy.digest)))
     else:
         say(resolve_text(answer, style()))
     raise typer.Exit(0 if is_yes(answer.decision) else 1)
@@ -60,7 +60,6 @@ def answer_of(asked: Question, *, models: bool) -> Answer:
         differences,
         values,
         _covered(asked),
-        policy.digest,
         [layer.name for layer in policy.stack.layers],
         asked.notes,
     )

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     Phases = Mapping[str, Sequence[tuple[Pack, Sequence[Tried]]]]
 
 
-def explain_plain(answer: Answer, phases: Phases) -> Plain:
-    """The explanation as `--json` gives it."""
+def explain_plain(answer: Answer, phases: Phases, digest: str) -> Plain:
+    """The explanation as `--json` gives it; `digest` is that of the policy."""
     return {
         "version": SHAPE,
         "status": answer.decision.status,
@@ -58,7 +58,7 @@ def explain_plain(answer: Answer, phases: Phases) -> Plain:
             {**contract_plain(check), "said": check.said, "why": check.contract.why}
             for check in answer.decision.contracts
         ],
-        "policy": {"digest": answer.digest, "layers": list(answer.layers)},
+        "policy": {"digest": digest, "layers": list(answer.layers)},
     }
 
 

@@ -61,7 +61,6 @@ class Answer(NamedTuple):
     differences: Sequence[Difference]
     values: Mapping[str, object]
     covered: Mapping[str, VersionSet]
-    digest: str
     layers: Sequence[str]
     notes: Sequence[str] = ()
     asked: ModelCost | None = None
@@ -76,8 +75,8 @@ def is_yes(decision: Decision) -> bool:
     return decision.status == "decided" and broken <= {"slow"}
 
 
-def resolve_plain(answer: Answer) -> Plain:
-    """The answer as `--json` gives it."""
+def resolve_plain(answer: Answer, digest: str) -> Plain:
+    """The answer as `--json` gives it; `digest` is that of the policy."""
     decision = answer.decision
     launch = decision.launch
     return {
@@ -108,7 +107,7 @@ def resolve_plain(answer: Answer) -> Plain:
             for other in answer.differences
         ],
         "reason": decision.reason,
-        "policy": {"digest": answer.digest, "layers": list(answer.layers)},
+        "policy": {"digest": digest, "layers": list(answer.layers)},
     }
 
 
