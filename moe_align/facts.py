@@ -145,6 +145,11 @@ def kind(key: str) -> str | None:
     return "discrete" if dot and name and namespace in NAMESPACES else None
 
 
+def lowest(key: str) -> int:
+    """The least value that an integer fact may take."""
+    return 0 if key in _ZERO_ALLOWED else 1
+
+
 def keys() -> tuple[str, ...]:
     """Every key that stands for itself (namespaced keys are declared by the vocabulary)."""
     return (*DISCRETE, *INTEGERS, *VERSIONS)
@@ -273,14 +278,14 @@ def _put(flat: dict[str, str | int], key: str, value: object, problems: list[Pro
 
 
 def _integer(key: str, value: object, problems: list[Problem]) -> int | None:
-    lowest = 0 if key in _ZERO_ALLOWED else 1
+    least = lowest(key)
     if not isinstance(value, int) or isinstance(value, bool):
         problems.append(
-            Problem("F003", f"`{key}` is {value!r}, not a whole number", f"give an integer ≥ {lowest}")
+            Problem("F003", f"`{key}` is {value!r}, not a whole number", f"give an integer ≥ {least}")
         )
         return None
-    if value < lowest:
-        problems.append(Problem("F004", f"`{key}` is {value}, below {lowest}", f"give an integer ≥ {lowest}"))
+    if value < least:
+        problems.append(Problem("F004", f"`{key}` is {value}, below {least}", f"give an integer ≥ {least}"))
         return None
     if value > LARGEST:
         problems.append(

@@ -1,0 +1,258 @@
+"""A stack as exact sets: what each rule asks for, and where it is the one that decides.
+
+Boxes are made from the sets of the same conditions that `resolve` looks at. All is said phase by
+phase, over the facts as they enter it; `routes` carries sizes through the phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from . import facts as keys
+from .facts import Facts
+from .packs import PHASES, Condition, Pack, Rule
+from .space import Box, FactSet, Index, Ints, Space, Values, VersionSet, outside
+from .stack import Stack
+from .versions import key_text
+from .vocabulary import Vocabulary
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one rule decides in its phase, or, without a rule, where a pack does not cover a release.
+
+    `asked` is what the rule asks for; `boxes`, disjoint, are what of it no earlier rule decides.
+    `place` orders the parts of a phase: the first that matches wins.
+    """
+
+    place: int
+    pack: Pack
+    rule: Rule | None
+    asked: tuple[Box, ...]
+    boxes: tuple[Box, ...]
+
+    @property
+    def address(self) -> str:
+        return self.rule.address if self.rule else f"{self.pack.name} (not covered)"
+
+
+class Regions:
+    """The phases of a stack as sets; everything is made when it is first asked for."""
+
+    def __init__(self, stack: Stack, space: Space | None = None) -> None:
+        self.stack = stack
+        self.space = space or space_of([stack])
+        self._parts: dict[str, tuple[Part, ...]] = {}
+
+    def parts(self, phase: str) -> tuple[Part, ...]:
+        """The parts of a phase in the order in which they are tried."""
+        if phase not in self._parts:
+            self._parts[phase] = _parts(self.space, self.stack.phases[phase])
+        return self._parts[phase]
+
+    @cached_property
+    def all_parts(self) -> tuple[Part, ...]:
+        """The parts of all phases that have a rule."""
+        return tuple(part for phase in PHASES for part in self.parts(phase) if part.rule)
+
+    def spoken_for(self, pack: Pack) -> tuple[Box, ...]:
+        """Everything that a pack says it is about: what it needs, in the releases that it covers."""
+        return _boxes(self.space, (*pack.needs, *pack.covers), ())
+
+    def undecided(self, phase: str) -> tuple[Box, ...]:
+        """What the packs of a phase are about and none of its rules decides, as disjoint boxes."""
+        decided = [box for part in self.parts(phase) for box in part.asked]
+        gaps: list[Box] = []
+        for pack in self.stack.phases[phase]:
+            gaps += outside(self.spoken_for(pack), [*decided, *gaps])
+        return tuple(gaps)
+
+
+def space_of(stacks: Sequence[Stack]) -> Space:
+    """The space of all facts that rules or contracts of some stack look at, or that are linked to them.
+
+    Where vocabularies differ in what a value implies, the first one's word holds.
+    """
+    looked_at = {condition.key for stack in stacks for condition in _conditions(stack)}
+    linked = {key for stack in stacks for key in stack.vocabulary.linked}
+    used = looked_at | linked | set(keys.SIZES)
+    domain: dict[str, FactSet] = {}
+    for key in sorted(used):
+        values = _domain(stacks, key)
+        if not values.is_empty:
+            domain[key] = values
+    return Space(domain, _implications([stack.vocabulary for stack in stacks], domain))
+
+
+def _conditions(stack: Stack) -> Iterator[Condition]:
+    packs = [pack for phase in PHASES for pack in stack.phases[phase]]
+    for pack in (*packs, *stack.contracts):
+        yield from (*pack.needs, *pack.covers)
+        for rule in pack.rules:
+            yield from (*rule.when, *rule.unless)
+        for contract in pack.contracts:
+            yield from (*contract.when, *contract.unless, *contract.facts)
+
+
+def _domain(stacks: Sequence[Stack], key: str) -> FactSet:
+    sort = keys.kind(key)
+    if sort == "integer":
+        return Ints.between(keys.lowest(key), None)
+    if sort == "version":
+        return VersionSet.all()
+    return Values.of(value for stack in stacks for value in stack.vocabulary.domain(key))
+
+
+def _implications(
+    vocabularies: Iterable[Vocabulary], domain: Mapping[str, FactSet]
+) -> dict[tuple[str, str], dict[str, FactSet]]:
+    made: dict[tuple[str, str], dict[str, FactSet]] = {}
+    for vocabulary in vocabularies:
+        for key, terms in vocabulary.terms.items():
+            for value, term in terms.items():
+                sets: dict[str, FactSet] = {other: Values(accepts) for other, accepts in term.implies}
+                if sets and key in domain:
+                    made.setdefault((key, value), sets)
+    return made
+
+
+def box_of(space: Space, conditions: Iterable[Condition]) -> Box:
+    """The box in which all conditions hold."""
+    sets: dict[str, FactSet] = {}
+    for key, accepts, _ in conditions:
+        members: FactSet = Values(accepts) if isinstance(accepts, frozenset) else accepts
+        sets[key] = sets[key] & members if key in sets else members  # type: ignore[operator]  # of one sort
+    return space.box(sets)
+
+
+def _boxes(space: Space, when: Iterable[Condition], unless: Sequence[Condition]) -> tuple[Box, ...]:
+    """Where `when` holds and `unless` does not, as disjoint boxes."""
+    box = box_of(space, when)
+    if box.is_empty:
+        return ()
+    return box - box_of(space, unless) if unless else (box,)
+
+
+def asked_by(space: Space, pack: Pack, rule: Rule) -> tuple[Box, ...]:
+    """What a rule asks for, its pack's needs and releases among it."""
+    return _boxes(space, (*pack.needs, *pack.covers, *rule.when), rule.unless)
+
+
+def _parts(space: Space, packs: Sequence[Pack]) -> tuple[Part, ...]:
+    listed: list[tuple[Pack, Rule | None, tuple[Box, ...]]] = []
+    for pack in packs:
+        if pack.covers:
+            needed = box_of(space, pack.needs)
+            listed.append((pack, None, needed - box_of(space, pack.covers)))
+        listed += [(pack, rule, asked_by(space, pack, rule)) for rule in pack.rules]
+    owners = [place for place, (_, _, asked) in enumerate(listed) for _ in asked]
+    index = Index(box for _, _, asked in listed for box in asked)
+    return tuple(
+        Part(place, pack, rule, asked, tuple(_left(place, asked, index, owners)))
+        for place, (pack, rule, asked) in enumerate(listed)
+    )
+
+
+def _left(place: int, asked: tuple[Box, ...], index: Index, owners: Sequence[int]) -> Iterator[Box]:
+    """What of `asked` no part before `place` asks for."""
+    for box in asked:
+        earlier = [index.boxes[near] for near in index.near(box) if owners[near] < place]
+        yield from outside([box], earlier)
+
+
+def matching(parts: Sequence[Part], point: Mapping[str, object]) -> Part | None:
+    """The part that holds a point of the space, or `None`."""
+    return next((part for part in parts if any(box.contains(point) for box in part.boxes)), None)  # type: ignore[arg-type]
+
+
+# --- points that are good to read ----------------------------------------------------------------------
+
+#: Facts that are settled first, since others follow from them.
+_ORDER = ("engine", "scheme", "method", "backend", "platform", "arch", "activation")
+
+#: Tried in order before the least member of a set.
+_FAMILIAR: dict[str, tuple[str | int, ...]] = {
+    "activation": ("silu",),
+    "platform": ("rocm", "cuda"),
+    "arch": ("gfx950", "sm100", "sm90"),
+    "scheme": ("mxfp4",),
+    "hidden": (7168, 2880, 4096, 2048, 6144),
+    "intermediate_per_partition": (384, 192, 360, 2880, 768, 3072, 2048),
+    "moe_tp": (8, 1),
+    "block_n": (128,),
+    "block_k": (128,),
+    "group": (32, 128),
+    "act_bytes": (2, 1),
+    "experts": (128, 256),
+    "topk": (8, 4),
+}
+
+
+def friendly(stack: Stack, box: Box) -> dict[str, str | int]:
+    """A point of the box as facts that one would give: defaults and familiar values wherever they are in it.
+
+    Raises:
+        ValueError: if there is none.
+    """
+    if box.is_empty:
+        raise ValueError("an empty box has no point")
+    point: dict[str, str | int] = {}
+    for key in sorted(box.space.domain, key=_settling_order):
+        box, value = _settled(stack, box, key)
+        point[key] = value
+    return point
+
+
+def _settling_order(key: str) -> tuple[int, str]:
+    return (_ORDER.index(key) if key in _ORDER else len(_ORDER), key)
+
+
+def _settled(stack: Stack, box: Box, key: str) -> tuple[Box, str | int]:
+    members = box[key]
+    if isinstance(members, VersionSet):
+        value = _release(stack, key, members)
+        return box, value
+    for candidate in _candidates(stack, key, members):
+        one: FactSet = Values.of([candidate]) if isinstance(candidate, str) else Ints.of(candidate)
+        narrowed = box & box.space.box({key: one})
+        if not narrowed.is_empty:
+            return narrowed, candidate
+    raise ValueError("an empty box has no point")
+
+
+def _candidates(stack: Stack, key: str, members: Values | Ints) -> Iterator[str | int]:
+    default = stack.vocabulary.assumptions.get(key)
+    tried = [value for value in (default, *_FAMILIAR.get(key, ())) if isinstance(value, (str, int))]
+    yield from (value for value in tried if value in members)
+    if isinstance(members, Ints):
+        yield members.min()
+    else:
+        yield from (value for value in stack.vocabulary.terms.get(key, ()) if value in members)
+        yield from members
+
+
+def _release(stack: Stack, key: str, members: VersionSet) -> str:
+    """The release that is assumed, or the first one of the newest interval."""
+    default = stack.vocabulary.assumptions.get(key)
+    if default in members:
+        return str(stack.vocabulary.defaults[key])
+    low = members.intervals[-1][0]
+    return key_text(low) if min(low) < 0 else ".".join(map(str, (*low, 0, 0)[: max(3, len(low))]))
+
+
+def facts_of(stack: Stack, point: Mapping[str, str | int]) -> Facts:
+    """A point as facts to resolve: without sizes said twice, and without what is assumed anyway."""
+    defaults = stack.vocabulary.defaults
+    silent = {
+        key: value for key, value in stack.vocabulary.assumptions.items() if isinstance(value, (str, int))
+    }
+    silent.update(defaults)
+    return Facts.of(
+        {
+            key: value
+            for key, value in point.items()
+            if silent.get(key) != value and key not in keys.FIRST_SIZES
+        }
+    )
