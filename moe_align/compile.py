@@ -530,7 +530,7 @@ def _plan(policy: Policy, facts: Facts) -> tuple[int, int] | None:
 
 
 def _only_rounded(dimension: Dimension) -> int | None:
-    if dimension.required or dimension.pending is not None or dimension.native is not None:
+    if dimension.required or dimension.needs or dimension.native is not None:
         return None
     factor = 1
     for step, by in dimension.steps:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from . import facts as keys
 from .contracts import Check, checks
-from .packs import DIMENSIONS
 from .record import NamedTuple
 from .resolve import Leaf, Miss, Step, leaves
+from .versions import release
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, TypeVar
 
     from .flow import Dimension
     from .known import Known
     from .packs import Accepts, Amount, Rule
     from .stack import Stack
+
+    T = TypeVar("T")
 
 
 class Size(NamedTuple):
@@ -39,12 +42,16 @@ class Launch(NamedTuple):
 
 
 class Alternative(NamedTuple):
-    """What holds in one part of the open facts: `where` maps each to its values, `then` says it briefly."""
+    """What holds in one part of the open facts: `where` maps each to its values, `then` says it briefly.
+
+    `accepts` are the same values as sets; a fact that is not named may be anything.
+    """
 
     where: Mapping[str, str]
     then: str
     status: str
     rule: str | None
+    accepts: Mapping[str, Accepts]
 
 
 class Difference(NamedTuple):
@@ -62,7 +69,9 @@ class Decision(NamedTuple):
     `status` is `decided`, `undecided` (open facts matter: see `alternatives`), `rejected` (the engine
     refuses: see `reason`) or `unknown` (no pack says). `experts` are the experts whose weights a rank
     would hold if all were on it: routed, fused shared and those that rules add. `trace` has, for every
-    rule that did not decide, the first condition that failed.
+    rule that did not decide, the first condition that failed. Where facts are open, all of these say
+    what holds whatever they are; where the sizes are alike and only the rules behind them differ,
+    `rule` is `None` and `alternatives` has the rules. `notes` tell which releases stand for a build.
     """
 
     status: str
@@ -74,7 +83,7 @@ class Decision(NamedTuple):
     contracts: tuple[Check, ...]
     backend: str | None
     experts: int | None
-    blocks: tuple[tuple[str, int], ...]
+    blocks: tuple[tuple[str, int | None], ...]
     storage: tuple[tuple[str, Amount, bool], ...]
     rows: tuple[tuple[str, int], ...]
     columns: tuple[tuple[str, int], ...]
@@ -86,6 +95,7 @@ class Decision(NamedTuple):
     error: str | None
     trace: tuple[Miss, ...]
     pads_text: str | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def winner(self) -> Rule | None:
@@ -96,53 +106,61 @@ class Decision(NamedTuple):
 def decision(stack: Stack, state: Known) -> Decision:
     """The decision for what is known of one layer."""
     found = leaves(stack, state)
-    outcomes = {_outcome(leaf) for leaf in found}
     first = found[0]
-    decided = len(outcomes) == 1
-    if len(found) == 1:
-        held = checks(stack, first)
-        alternatives: tuple[Alternative, ...] = ()
-    else:
-        held = _shared(stack, found) if decided else ()
-        alternatives = () if decided else tuple(_alternatives(found))
     flow = first.flow
-    alike = decided and first.status in ("decided", "rejected")
-    split = _split_facts(found)
-    backend = flow.backend or first.state.values.get("backend")
+    decided = len({_outcome(leaf) for leaf in found}) == 1
+    status = first.status if decided else "undecided"
+    rule = _alike(found, lambda leaf: leaf.rule.address if leaf.rule else None)
+    backend = _alike(found, lambda leaf: leaf.flow.backend or leaf.state.values.get("backend"))
+    pads = _alike(found, lambda leaf: leaf.flow.pads)
+    apart = len(found) > 1 and (not decided or rule is None)
     return Decision(
-        status=first.status if decided else "undecided",
-        hidden=_size(flow.hidden, decided and first.status == "decided"),
-        intermediate=_size(flow.intermediate, decided and first.status == "decided"),
-        rule=first.rule.address if alike and first.rule else None,
-        steps=first.steps if decided else (),
-        launch=Launch(*flow.pads) if decided and flow.pads is not None else None,
-        contracts=held,
-        backend=str(backend) if decided and backend is not None else None,
-        experts=_experts(first),
-        blocks=flow.blocks,
-        storage=flow.storage,
-        rows=flow.rows,
-        columns=flow.columns,
+        status=status,
+        hidden=_size(flow.hidden, status),
+        intermediate=_size(flow.intermediate, status),
+        rule=rule if status in ("decided", "rejected") else None,
+        steps=first.steps if len(found) == 1 else _common_steps(found),
+        launch=Launch(*pads) if pads is not None else None,
+        contracts=() if status != "decided" else _shared(stack, found),
+        backend=str(backend) if backend is not None else None,
+        experts=_experts(state, found),
+        blocks=_alike(found, lambda leaf: leaf.flow.blocks) or (),
+        storage=flow.storage if decided else (),
+        rows=flow.rows if decided else (),
+        columns=flow.columns if decided else (),
         assumed=_origins(state, assumed=True),
         implied=_origins(state, assumed=False),
-        open=() if decided else split,
-        alternatives=alternatives,
-        reason=first.reason if decided else _undecided(split),
+        open=() if status != "undecided" else _open_facts(found),
+        alternatives=tuple(_alternatives(state, found)) if apart or status == "undecided" else (),
+        reason=first.reason if decided else f"depends on {', '.join(_open_facts(found))}",
         error=first.error if decided else None,
-        trace=first.misses,
-        pads_text=flow.pads_text if decided else None,
+        trace=first.misses if len(found) == 1 else _common_misses(found),
+        pads_text=_alike(found, lambda leaf: leaf.flow.pads_text),
+        notes=_notes(state),
     )
 
 
+def _alike(found: tuple[Leaf, ...], of: Callable[[Leaf], T]) -> T | None:
+    """What all leaves have in common, or `None` where they differ."""
+    first = of(found[0])
+    return first if all(of(leaf) == first for leaf in found[1:]) else None
+
+
 def differences(stack: Stack, state: Known) -> tuple[Difference, ...]:
-    """Which assumed facts would change the sizes, and to what: exact over all their values."""
-    base = {_outcome(leaf) for leaf in leaves(stack, state)}
+    """Which assumed facts would change the sizes, and to what: exact over all their values.
+
+    Nothing where the answer depends on open facts: then there are no sizes yet that could change.
+    """
+    base = leaves(stack, state)
+    now = _outcome(base[0])
+    if any(_outcome(leaf) != now for leaf in base[1:]):
+        return ()
     looked_at = _looked_at(stack)
     found: list[Difference] = []
     for key, origin in state.origin.items():
         if origin != "assumed" or key not in looked_at or key in _LAUNCH_SIZES:
             continue
-        found += _other_values(stack, state, key, base)
+        found += _other_values(stack, state, key, now)
     return tuple(found)
 
 
@@ -150,18 +168,18 @@ def differences(stack: Stack, state: Known) -> tuple[Difference, ...]:
 _LAUNCH_SIZES = frozenset({"engine", "tp", "dp", "pcp", "ep", "sp"})
 
 
-def _other_values(stack: Stack, state: Known, key: str, base: set[object]) -> Iterable[Difference]:
-    merged: dict[str, Accepts] = {}
-    for leaf in leaves(stack, state.opened(key)):
-        if leaf.status == "unknown" or _outcome(leaf) in base:
-            continue
-        then = said(leaf)
-        accepts = leaf.splits.get(key, leaf.state.domain(key))
-        value = leaf.state.values.get(key)
-        if isinstance(accepts, frozenset) and isinstance(value, str):
-            accepts = frozenset({value})
-        merged[then] = merged[then] | accepts if then in merged else accepts  # type: ignore[operator]
-    return [Difference(key, accepts_text(accepts), then, accepts) for then, accepts in merged.items()]
+def _other_values(stack: Stack, state: Known, key: str, now: object) -> Iterable[Difference]:
+    opened = state.opened(key)
+    other = [leaf for leaf in leaves(stack, opened) if leaf.status != "unknown" and _outcome(leaf) != now]
+    for part in _parts(opened, other, by_rule=False):
+        where = [
+            f"{name} is {_where_text(opened, name, accepts)}"
+            for name, accepts in part.shown.items()
+            if name != key
+        ]
+        then = f"{said(part.leaf)} where {' and '.join(where)}" if where else said(part.leaf)
+        accepts = part.shown.get(key, opened.domain(key))
+        yield Difference(key, accepts_text(accepts), then, accepts)
 
 
 def _looked_at(stack: Stack) -> frozenset[str]:
@@ -181,27 +199,51 @@ def accepts_text(accepts: Accepts) -> str:
 
 def said(leaf: Leaf) -> str:
     """An outcome in a few words: the sizes where they are known, else the multiples."""
-    if leaf.status != "decided":
+    if leaf.status not in ("decided", "undecided"):
         return f"{leaf.status}: {leaf.reason}"
-    hidden, intermediate = (_brief(getattr(leaf.flow, name)) for name in DIMENSIONS)
-    if leaf.flow.hidden.native is None and leaf.flow.intermediate.native is None and hidden == intermediate:
-        return hidden
-    return f"hidden {hidden}, intermediate {intermediate}"
+    flow = leaf.flow
+    hidden, intermediate = _brief(flow.hidden), _brief(flow.intermediate)
+    alike = flow.hidden.native is None and flow.intermediate.native is None and hidden == intermediate
+    parts = [hidden if alike else f"hidden {hidden}, intermediate {intermediate}"]
+    parts += [f"{name} {block or 'open'}" for name, block in flow.blocks]
+    parts += [
+        _stored(name, amount, stride)
+        for name, amount, stride in flow.storage
+        if stride or amount.unit == "bytes"
+    ]
+    parts += [f"{name} of scales × {multiple}" for name, multiple in flow.rows + flow.columns]
+    parts += [f"{flow.experts} more experts"] if flow.experts else []
+    return ", ".join(parts)
+
+
+def _stored(name: str, amount: Amount, stride: bool) -> str:
+    return f"{'stride of ' if stride else ''}{name} + {amount.number} {amount.unit}"
 
 
 def _brief(dimension: Dimension) -> str:
     if dimension.size is not None:
         return str(dimension.size)
-    if dimension.pending is not None:
-        return dimension.pending
-    return "native" if dimension.multiple == 1 else f"× {dimension.multiple}"
+    if dimension.needs:
+        return str(dimension.pending)
+    text = ", then ".join(_STEP_TEXTS[step](by) for step, by in dimension.steps) or "native"
+    return f"{text} required" if dimension.required else text
+
+
+_STEP_TEXTS: dict[str, Callable[[Any], str]] = {
+    "round_up": "× {}".format,
+    "at_least": "at least {}".format,
+    "add": "+ {}".format,
+    "snap": lambda choices: f"next of {', '.join(map(str, choices))}",
+}
 
 
 def _outcome(leaf: Leaf) -> object:
     """What must be equal for two parts of the open facts to have one answer."""
-    if leaf.status != "decided":
+    flow = leaf.flow
+    if leaf.status not in ("decided", "undecided"):
         return leaf.status, leaf.reason
-    return leaf.status, *(_measure(getattr(leaf.flow, name)) for name in DIMENSIONS), leaf.flow.blocks
+    stored = flow.blocks, flow.storage, flow.rows, flow.columns, flow.experts
+    return leaf.status, _measure(flow.hidden), _measure(flow.intermediate), stored
 
 
 def _measure(dimension: Dimension) -> object:
@@ -210,23 +252,23 @@ def _measure(dimension: Dimension) -> object:
     return dimension.multiple, dimension.pending, dimension.required, dimension.steps
 
 
-def _size(dimension: Dimension, decided: bool) -> Size:
-    if not decided:
+def _size(dimension: Dimension, status: str) -> Size:
+    if status != "decided":
         return Size(dimension.native, None, None, None)
     return Size(dimension.native, dimension.allocated, dimension.size, dimension.multiple)
 
 
-def _experts(leaf: Leaf) -> int | None:
-    experts = leaf.state.values.get("experts")
-    fused = leaf.state.values.get("fused_shared_experts")
-    if not isinstance(experts, int) or not isinstance(fused, int):
+def _experts(state: Known, found: tuple[Leaf, ...]) -> int | None:
+    experts, fused = state.values.get("experts"), state.values.get("fused_shared_experts")
+    more = _alike(found, lambda leaf: leaf.flow.experts)
+    if not isinstance(experts, int) or not isinstance(fused, int) or more is None:
         return None
-    return experts + fused + leaf.flow.experts
+    return experts + fused + more
 
 
 def _origins(state: Known, *, assumed: bool) -> dict[str, str | int]:
     return {
-        key: _value_text(state, key)
+        key: state.text(key)
         for key, origin in state.origin.items()
         if (origin == "assumed") is assumed and key in state.values and not _is_silent(key, state.values[key])
     }
@@ -237,61 +279,131 @@ def _is_silent(key: str, value: object) -> bool:
     return value in ("unset", "false") and key.partition(".")[0] in keys.NAMESPACES
 
 
-def _value_text(state: Known, key: str) -> str | int:
-    value = state.values[key]
-    return state.vocabulary.defaults[key] if isinstance(value, tuple) else value
+def _notes(state: Known) -> tuple[str, ...]:
+    """What is to be said of releases that stand for a build."""
+    given = ((key, release(text)) for key, text in state.texts.items())
+    return tuple(f"{key} {said.text}: {said.note}" for key, said in given if said.note)
 
 
-def _split_facts(found: tuple[Leaf, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(key for leaf in found for key in leaf.splits))
+def _open_facts(found: tuple[Leaf, ...]) -> tuple[str, ...]:
+    """The open facts that matter: those that were split, and those that sizes are computed from."""
+    split = [key for leaf in found for key in leaf.splits]
+    needed = [key for leaf in found if leaf.status == "undecided" for key in leaf.flow.needs]
+    return tuple(dict.fromkeys(split + needed))
 
 
-def _undecided(split: tuple[str, ...]) -> str:
-    return f"depends on {', '.join(split)}"
+class _Part(NamedTuple):
+    """A part of the open facts: as it was split, as the vocabulary leaves it, and what holds in it."""
+
+    splits: dict[str, Accepts]
+    shown: dict[str, Accepts]
+    leaf: Leaf
 
 
-def _alternatives(found: tuple[Leaf, ...]) -> Iterable[Alternative]:
-    """One alternative per outcome and part; parts that differ in one fact alone are joined."""
-    split = _split_facts(found)
-    merged: dict[object, tuple[dict[str, Accepts], Leaf]] = {}
+def _alternatives(state: Known, found: tuple[Leaf, ...]) -> Iterable[Alternative]:
+    """One alternative per outcome, rule and part of the open facts."""
+    for _, shown, leaf in _parts(state, found):
+        texts = {key: accepts_text(accepts) for key, accepts in shown.items()}
+        yield Alternative(texts, said(leaf), leaf.status, leaf.rule.address if leaf.rule else None, shown)
+
+
+def _parts(state: Known, found: Iterable[Leaf], by_rule: bool = True) -> Iterable[_Part]:
+    """The parts of the open facts by outcome, and by rule; those that differ in one fact alone are joined."""
+    groups: dict[object, list[_Part]] = {}
     for leaf in found:
-        where = {key: _part(leaf, key) for key in split if key in leaf.splits or key in leaf.state.values}
-        key = (
-            _outcome(leaf),
-            leaf.rule.address if leaf.rule else None,
-            *(sorted(where) if len(split) > 1 else ()),
-        )
-        if len(split) == 1 and key in merged:
-            before, kept = merged[key]
-            joined = {name: before[name] | where[name] for name in where}  # type: ignore[operator]
-            merged[key] = (joined, kept)
-        else:
-            merged[key if len(split) == 1 else (key, len(merged))] = (where, leaf)
-    for where, leaf in merged.values():
-        texts = {name: accepts_text(accepts) for name, accepts in where.items()}
-        yield Alternative(texts, said(leaf), leaf.status, leaf.rule.address if leaf.rule else None)
+        told = _outcome(leaf), leaf.rule.address if by_rule and leaf.rule else None
+        groups.setdefault(told, []).append(_Part(leaf.splits, _shown(leaf), leaf))
+    return [part for parts in groups.values() for part in _joined(parts, state)]
 
 
-def _part(leaf: Leaf, key: str) -> Accepts:
+def _joined(parts: list[_Part], state: Known) -> list[_Part]:
+    """The parts, with those united that differ in one fact alone."""
+    done: list[_Part] = []
+    for part in parts:
+        done = _adding(done, part, state)
+    return done
+
+
+def _adding(done: list[_Part], part: _Part, state: Known) -> list[_Part]:
+    for index, other in enumerate(done):
+        united = _united(other, part, state)
+        if united is not None:
+            return _adding(done[:index] + done[index + 1 :], united, state)
+    return [*done, part]
+
+
+def _united(one: _Part, two: _Part, state: Known) -> _Part | None:
+    differing = [key for key in one.splits | two.splits if one.splits.get(key) != two.splits.get(key)]
+    if len(differing) > 1 or any(key not in one.splits or key not in two.splits for key in differing):
+        return None
+    splits = {key: accepts | two.splits[key] for key, accepts in one.splits.items()}  # type: ignore[operator]
+    whole = {key for key in differing if splits[key] == state.domain(key)}
+    kept = [key for key in splits if key not in whole]
+    shown = {key: one.shown[key] | two.shown[key] for key in kept}  # type: ignore[operator]
+    return _Part({key: splits[key] for key in kept}, shown, one.leaf)
+
+
+def _shown(leaf: Leaf) -> dict[str, Accepts]:
+    """The values of the facts that were split, as far as the vocabulary leaves them."""
+    return {key: _left(leaf, key, accepts) for key, accepts in leaf.splits.items()}
+
+
+def _left(leaf: Leaf, key: str, accepts: Accepts) -> Accepts:
+    if not isinstance(accepts, frozenset):
+        return accepts
     value = leaf.state.values.get(key)
-    if isinstance(value, str):
-        return frozenset({value})
-    return leaf.splits.get(key, leaf.state.domain(key))
+    left = leaf.state.domain(key) if value is None else frozenset({str(value)})
+    # A phase may have put another value in its place: then what was split is all there is to say.
+    return accepts & left or accepts  # type: ignore[operator]
+
+
+def _where_text(state: Known, key: str, accepts: Accepts) -> str:
+    """A part of an open fact's values; most of them are said by the others."""
+    domain = state.domain(key)
+    if isinstance(accepts, frozenset) and isinstance(domain, frozenset):
+        others = domain - accepts
+        if len(others) < min(len(accepts), _MOST_EXCLUDED):
+            return f"not {accepts_text(others)}"
+    return accepts_text(accepts)
+
+
+_MOST_EXCLUDED = 4
+
+
+def _common_steps(found: tuple[Leaf, ...]) -> tuple[Step, ...]:
+    """The steps of the first part that give the same sizes in all of them, if by other rules."""
+    elsewhere = [{(step.phase, *step[2:]) for step in leaf.steps} for leaf in found[1:]]
+    return tuple(
+        step for step in found[0].steps if all((step.phase, *step[2:]) in steps for steps in elsewhere)
+    )
+
+
+def _common_misses(found: tuple[Leaf, ...]) -> tuple[Miss, ...]:
+    """The misses of all leaves: rules that fail alike whatever the open facts are."""
+    elsewhere = [{_key(miss) for miss in leaf.misses} for leaf in found[1:]]
+    return tuple(miss for miss in found[0].misses if all(_key(miss) in keys for keys in elsewhere))
+
+
+def _key(miss: Miss) -> tuple[str, int, bool]:
+    return miss.rule.address, id(miss.condition), miss.excepted
 
 
 def _shared(stack: Stack, found: tuple[Leaf, ...]) -> tuple[Check, ...]:
     """The contracts of all leaves together: settled only where they are settled everywhere alike."""
-    merged: dict[str, Check] = {}
-    seen: dict[str, int] = {}
-    for leaf in found:
-        for check in checks(stack, leaf):
-            address = check.contract.address
-            seen[address] = seen.get(address, 0) + 1
-            before = merged.get(address)
-            merged[address] = (
-                check if before is None or before.holds is check.holds else check._replace(holds=None)
-            )
-    return tuple(
-        check if seen[address] == len(found) or check.holds else check._replace(holds=None)
-        for address, check in merged.items()
-    )
+    held = [checks(stack, leaf) for leaf in found]
+    if len(held) == 1:
+        return held[0]
+    merged: dict[str, list[Check]] = {}
+    for check in (check for one in held for check in one):
+        merged.setdefault(check.contract.address, []).append(check)
+    return tuple(_merged(alike, len(found)) for alike in merged.values())
+
+
+def _merged(alike: list[Check], parts: int) -> Check:
+    """One contract over all parts: settled where it is settled alike in all of them."""
+    first = alike[0]
+    if all(check.holds for check in alike):
+        return first
+    if len(alike) == parts and all(check.holds is False for check in alike):
+        return first
+    return next(check for check in alike if not check.holds)._replace(holds=None)

@@ -13,27 +13,36 @@ from .record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from typing import Any
+
     from .known import Known
-    from .packs import Accepts, Amount, Condition, Multiple, Outcome, Rule
+    from .packs import Accepts, Amount, Condition, Multiple, Outcome, Pad, Rule
     from .space import Ints
 
-#: Conditions on these see the size as it enters the phase; the open fact behind them is the first size.
+    Step = tuple[str, Any]  # what is done, and the number or the sizes with which
+
+#: Conditions on these see the first size, whatever the phases have made of it.
 BASE = {"native_hidden": "hidden", "native_intermediate": "intermediate_per_partition"}
+
+_NAMES = {key: name for name, key in DIMENSIONS.items()}
 
 
 class Dimension(NamedTuple):
     """One size: before padding, now, as allocated, and the multiple that it is known to be of.
 
-    `steps` are taken on an open size, in order; `pending` names the open facts that its multiple
-    needs; `required` says that the multiple is demanded, not made.
+    `steps` are taken on an open size, in order. `pending` says in words what the size comes to where
+    neither a number nor the multiple does. `needs` names the open facts without which nothing more
+    can be said of it. `required` says that the multiple is demanded, not made.
     """
 
     native: int | None
     size: int | None
     allocated: int | None = None
     multiple: int | None = 1
-    steps: tuple[tuple[str, object], ...] = ()
+    steps: tuple[Step, ...] = ()
     pending: str | None = None
+    needs: tuple[str, ...] = ()
     required: bool = False
 
 
@@ -42,7 +51,7 @@ class Flow(NamedTuple):
 
     hidden: Dimension
     intermediate: Dimension
-    blocks: tuple[tuple[str, int], ...] = ()
+    blocks: tuple[tuple[str, int | None], ...] = ()
     backend: str | None = None
     experts: int = 0
     storage: tuple[tuple[str, Amount, bool], ...] = ()
@@ -51,10 +60,24 @@ class Flow(NamedTuple):
     pads: tuple[int | None, int | None] | None = None
     pads_text: str | None = None
 
+    def of(self, name: str) -> Dimension:
+        """The dimension that files call `name`."""
+        return self.hidden if name == "hidden" else self.intermediate
+
+    def having(self, name: str, dimension: Dimension) -> Flow:
+        """The same with one dimension replaced."""
+        return self._replace(hidden=dimension) if name == "hidden" else self._replace(intermediate=dimension)
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        """The open facts without which the sizes are not known."""
+        return tuple(dict.fromkeys(self.hidden.needs + self.intermediate.needs))
+
 
 def entering(state: Known) -> Flow:
     """The sizes as they enter the first phase."""
-    return Flow(*(_entering(state.values.get(key)) for key in DIMENSIONS.values()))
+    hidden, intermediate = (state.values.get(key) for key in DIMENSIONS.values())
+    return Flow(_entering(hidden), _entering(intermediate))
 
 
 def _entering(size: object) -> Dimension:
@@ -62,61 +85,45 @@ def _entering(size: object) -> Dimension:
     return Dimension(known, known)
 
 
-def narrowed(state: Known, flow: Flow) -> Flow:
-    """The flow once an open size has got its one value: its steps are taken."""
-    changed = flow
-    for name, key in DIMENSIONS.items():
-        dimension: Dimension = getattr(flow, name)
-        size = state.values.get(key)
-        if dimension.native is None and isinstance(size, int):
-            made = dimension._replace(native=size, size=_walked(size, dimension.steps), steps=())
-            changed = changed._replace(**{name: made})
-    return changed
-
-
-def _walked(size: int, steps: tuple[tuple[str, object], ...]) -> int | None:
-    walked: int | None = size
-    for step, by in steps:
-        if walked is not None:
-            walked = _STEPS[step](walked, by)  # type: ignore[operator]
-    return walked
-
-
 def after(state: Known, flow: Flow) -> Known:
     """What is known once a phase is over: conditions see the new sizes, blocks and backend."""
-    from .known import Known
-
     values = dict(state.values)
-    for name, key in DIMENSIONS.items():
-        size = getattr(flow, name).size
+    changed: list[tuple[str, int | None]] = [(key, flow.of(name).size) for name, key in DIMENSIONS.items()]
+    for key, size in (*changed, *flow.blocks):
         if size is not None:
             values[key] = size
-    values.update(flow.blocks)
+        else:
+            values.pop(key, None)
     if flow.backend is not None:
         values["backend"] = flow.backend
-    if values == state.values:
-        return state
-    return Known(state.vocabulary, state.given, values, state.domains, state.origin, state.refusal)
+    return state if values == state.values else state.having(values)
 
 
 def held(state: Known, flow: Flow, condition: Condition) -> str:
     """Whether a condition on an open fact holds: `yes`, `no` or `depends`."""
-    key = BASE.get(condition.key, condition.key)
-    domain = state.domain(key)
+    if lacking(flow, condition):
+        return "depends"
+    domain = state.domain(BASE.get(condition.key, condition.key))
     accepts = entering_part(state, flow, condition)
     if domain <= accepts:  # type: ignore[operator]  # both are sets of one key's sort
         return "yes"
     return "no" if domain.isdisjoint(accepts) else "depends"  # type: ignore[arg-type]
 
 
+def lacking(flow: Flow, condition: Condition) -> bool:
+    """Whether the condition is on a size of which nothing can be said before other facts are known."""
+    name = _NAMES.get(condition.key)
+    return name is not None and bool(flow.of(name).needs)
+
+
 def entering_part(state: Known, flow: Flow, condition: Condition) -> Accepts:
     """The values of the open fact behind a condition with which the condition holds."""
-    name = {key: name for name, key in DIMENSIONS.items()}.get(condition.key)
+    name = _NAMES.get(condition.key)
     if name is None:
         return condition.accepts
     accepts: Ints = condition.accepts  # type: ignore[assignment]
-    for step, by in reversed(getattr(flow, name).steps):
-        accepts = _BEFORE[step](accepts, by)  # type: ignore[operator]
+    for step, by in reversed(flow.of(name).steps):
+        accepts = _BEFORE[step](accepts, by)
     return accepts
 
 
@@ -135,78 +142,100 @@ def apply(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str, str | None]:
     if outcome.form == "declare":
         return _declared(outcome, flow), "decided", None
     if outcome.form == "refine":
-        flow, status, reason = _refined(rule, state, flow)
+        flow, reason = _refined(rule, state, flow)
     elif outcome.form == "add":
-        flow, status, reason = _added(outcome, flow), "decided", None
+        flow, reason = _added(outcome, flow), None
     else:
-        flow, status, reason = _both(rule, outcome, state, flow)
+        flow, reason = _both(rule, outcome, state, flow)
     if rule.phase == "allocate":
+        hidden, intermediate = flow.hidden, flow.intermediate
         flow = flow._replace(
-            hidden=flow.hidden._replace(allocated=flow.hidden.size),
-            intermediate=flow.intermediate._replace(allocated=flow.intermediate.size),
+            hidden=hidden._replace(allocated=hidden.size),
+            intermediate=intermediate._replace(allocated=intermediate.size),
         )
-    return flow, status, reason
+    return flow, "decided" if reason is None else "rejected", reason
 
 
-def _both(rule: Rule, outcome: Outcome, state: Known, flow: Flow) -> tuple[Flow, str, str | None]:
-    for name, key in DIMENSIONS.items():
-        multiple: Multiple | None = getattr(outcome, name)
-        if multiple is None:
+def _both(rule: Rule, outcome: Outcome, state: Known, flow: Flow) -> tuple[Flow, str | None]:
+    for name, multiple in (("hidden", outcome.hidden), ("intermediate", outcome.intermediate)):
+        if multiple is None or multiple == NATIVE:
             continue
-        dimension: Dimension = getattr(flow, name)
-        if outcome.form == "require":
-            made, reason = _required(dimension, multiple, state, rule, name)
-        elif outcome.form == "set":
-            made, reason = _set(dimension, multiple, state), None
-        else:
-            made, reason = aligned(dimension, multiple, state, name)
-        flow = flow._replace(**{name: made})
+        made, reason = _FORMS[outcome.form](flow.of(name), multiple, state, rule, name)
         if reason is not None:
-            return flow, "rejected", reason
-    return flow, "decided", None
+            return flow, reason
+        flow = flow.having(name, made)
+    return flow, None
 
 
 def number(multiple: Multiple, state: Known) -> int | None:
     """The multiple as a number, or `None` where an open fact is needed for it (or it is a `snap`)."""
-    if multiple.op == "snap":
+    if multiple.op == "snap" or open_facts(multiple, state):
         return None
-    items = [item if isinstance(item, int) else state.values.get(item) for item in multiple.items]
-    if not all(isinstance(item, int) for item in items):
-        return None
-    numbers: list[int] = items  # type: ignore[assignment]
+    numbers: list[int] = [item if isinstance(item, int) else state.values[item] for item in multiple.items]  # type: ignore[misc]
     if multiple.op == "lcm":
         return math.lcm(*numbers)
     if multiple.op == "bytes":
-        item_bytes = state.values.get("act_bytes")
-        return math.ceil(numbers[0] / item_bytes) if isinstance(item_bytes, int) else None
+        return -(-numbers[0] // state.values["act_bytes"])  # type: ignore[operator]
     return max(numbers)
 
 
-def aligned(
-    dimension: Dimension, multiple: Multiple, state: Known, name: str
+def open_facts(multiple: Multiple, state: Known) -> tuple[str, ...]:
+    """The facts that the multiple needs and that are not known."""
+    needed = [item for item in multiple.items if isinstance(item, str)]
+    if multiple.op == "bytes":
+        needed.append("act_bytes")
+    return tuple(key for key in needed if not isinstance(state.values.get(key), int))
+
+
+def _aligned(
+    dimension: Dimension, multiple: Multiple, state: Known, rule: Rule, name: str
 ) -> tuple[Dimension, str | None]:
     """The dimension rounded up; with a reason where no listed size is large enough."""
-    if multiple == NATIVE:
-        return dimension, None
+    if dimension.needs:
+        return dimension._replace(pending=f"{dimension.pending}, then {multiple}"), None
     if multiple.op == "snap":
         return _snapped(dimension, multiple, name)
     factor = number(multiple, state)
     if factor is None:
-        return dimension._replace(size=None, multiple=None, pending=str(multiple)), None
-    steps = [("at_least", multiple.at_least)] if multiple.at_least is not None else []
+        return _waiting(dimension, str(multiple), open_facts(multiple, state)), None
+    return _rounded(dimension, factor, multiple.at_least or 0), None
+
+
+def _waiting(dimension: Dimension, pending: str, needs: tuple[str, ...]) -> Dimension:
+    return dimension._replace(size=None, multiple=None, pending=pending, needs=needs)
+
+
+def _rounded(dimension: Dimension, factor: int, least: int) -> Dimension:
+    """The dimension after `at_least` and `round_up`, with steps in the one form that both can be said in."""
+    least = -(-least // factor) * factor
+    steps: list[Step] = [("at_least", least)] if least > factor else []
     steps += [("round_up", factor)] if factor > 1 else []
-    return _taken(dimension, steps, factor), None
-
-
-def _taken(dimension: Dimension, steps: list[tuple[str, object]], factor: int) -> Dimension:
-    size = None if dimension.size is None else _walked(dimension.size, tuple(steps))
     known = dimension.multiple or 1
-    return dimension._replace(
-        size=size,
-        multiple=known if known % factor == 0 else factor,
-        steps=dimension.steps if dimension.native is not None else (*dimension.steps, *steps),
-        required=False,
-    )
+    return _taken(dimension, steps, factor if known % factor else math.gcd(known, least))
+
+
+def _taken(dimension: Dimension, steps: Sequence[Step], multiple: int | None) -> Dimension:
+    if dimension.size is not None:
+        return dimension._replace(size=_walked(dimension.size, steps), multiple=multiple)
+    return dimension._replace(steps=_joined(dimension.steps, steps), multiple=multiple)
+
+
+def _joined(steps: tuple[Step, ...], more: Sequence[Step]) -> tuple[Step, ...]:
+    """All steps in order; of two roundings in a row, one of which is the other's multiple, the coarser."""
+    for step in more:
+        last, by = steps[-1] if steps else ("", 1)
+        if step[0] == last == "round_up" and by % step[1] == 0:
+            continue
+        if step[0] == last == "round_up" and step[1] % by == 0:
+            steps = steps[:-1]
+        steps = (*steps, step)
+    return steps
+
+
+def _walked(size: int, steps: Sequence[Step]) -> int:
+    for step, by in steps:
+        size = _STEPS[step](size, by)
+    return size
 
 
 def _snapped(dimension: Dimension, multiple: Multiple, name: str) -> tuple[Dimension, str | None]:
@@ -214,112 +243,132 @@ def _snapped(dimension: Dimension, multiple: Multiple, name: str) -> tuple[Dimen
     if dimension.size is None:
         made = _taken(dimension, [("snap", choices)], math.gcd(*choices))
         return made._replace(pending=str(multiple)), None
-    fitting = [choice for choice in choices if choice >= dimension.size]
-    if not fitting:
-        return (
-            dimension,
-            f"{name} {dimension.size} is above {choices[-1]}, the largest of {', '.join(map(str, choices))}",
-        )
-    return dimension._replace(size=fitting[0], multiple=math.gcd(*choices)), None
+    if dimension.size > choices[-1]:
+        listed = ", ".join(map(str, choices))
+        return dimension, f"{name} {dimension.size} is above {choices[-1]}, the largest of {listed}"
+    return _taken(dimension, [("snap", choices)], math.gcd(*choices)), None
 
 
 def _required(
     dimension: Dimension, multiple: Multiple, state: Known, rule: Rule, name: str
 ) -> tuple[Dimension, str | None]:
-    made, reason = aligned(dimension, multiple, state, name)
-    if reason is not None or dimension.size is None or made.size is None:
-        return made._replace(required=multiple != NATIVE), reason
-    if made.size == dimension.size:
-        return made._replace(required=multiple != NATIVE), None
-    wanted = (
-        f"one of {', '.join(map(str, multiple.items))}"
-        if multiple.op == "snap"
-        else f"a multiple of {number(multiple, state)}"
-    )
+    made, reason = _aligned(dimension, multiple, state, rule, name)
+    if reason is not None or dimension.size is None or made.size in (None, dimension.size):
+        return made._replace(required=True), reason
+    if multiple.op == "snap":
+        wanted = f"one of {', '.join(map(str, multiple.items))}"
+    else:
+        wanted = f"a multiple of {number(multiple, state)}"
     if multiple.at_least is not None:
         wanted += f" of at least {multiple.at_least}"
     return dimension, f"{_sum(dimension, state, name)} is not {wanted}: {rule.why}"
 
 
 def _sum(dimension: Dimension, state: Known, name: str) -> str:
+    """The size in words, with the sum that it comes from."""
     whole, ranks = state.values.get("intermediate"), state.values.get("moe_tp")
     shown = f"{name} {dimension.size}"
-    if (
-        name == "intermediate"
-        and isinstance(whole, int)
-        and dimension.size == dimension.native
-        and ranks != 1
-    ):
-        return f"{shown} = {whole} / {ranks}"
-    return shown
+    is_shard = name == "intermediate" and dimension.size == dimension.native
+    return f"{shown} = {whole} / {ranks}" if is_shard and isinstance(whole, int) and ranks != 1 else shown
 
 
-def _set(dimension: Dimension, multiple: Multiple, state: Known) -> Dimension:
+def _set(
+    dimension: Dimension, multiple: Multiple, state: Known, rule: Rule, name: str
+) -> tuple[Dimension, str | None]:
+    """The dimension as model code sets it; a constant is a size of its own, not a multiple."""
+    if multiple.op == "snap" or multiple.items == (1,):
+        return _aligned(dimension, multiple, state, rule, name)
     size = number(multiple, state)
-    if multiple.at_least is not None:
-        step = [("at_least", multiple.at_least)]
-        return _taken(dimension, step, 1) if multiple.items == (1,) else _constant(dimension, size, multiple)
-    return _constant(dimension, size, multiple)
-
-
-def _constant(dimension: Dimension, size: int | None, multiple: Multiple) -> Dimension:
     if size is None:
-        return dimension._replace(size=None, multiple=None, pending=str(multiple))
-    return dimension._replace(
-        size=size, steps=(), native=dimension.native if dimension.native is not None else size
-    )
+        return _waiting(dimension, str(multiple), open_facts(multiple, state)), None
+    size = max(size, multiple.at_least or 0)
+    if dimension.size is not None and size < dimension.size:
+        return dimension, f"{name} is set to {size}, below {dimension.size}: {rule.why}"
+    return dimension._replace(native=dimension.native or size, size=size, multiple=1), None
 
 
-def _refined(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str, str | None]:
+_FORMS: dict[str, Callable[[Dimension, Multiple, Known, Rule, str], tuple[Dimension, str | None]]] = {
+    "align": _aligned,
+    "require": _required,
+    "set": _set,
+}
+
+
+def _refined(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str | None]:
     refine, otherwise = rule.outcome.refine, rule.outcome.otherwise
     assert refine is not None
     assert otherwise is not None
-    size = getattr(flow, refine.fits).size
-    blocks = {name: state.values.get(name) for name in refine.blocks}
-    if size is None or not all(isinstance(block, int) for block in blocks.values()):
-        dimension = getattr(flow, refine.fits)._replace(pending=f"blocks {', '.join(refine.blocks)}")
-        return flow._replace(**{refine.fits: dimension}), "decided", None
-    fitted = {name: math.gcd(int(block), size) for name, block in blocks.items()}  # type: ignore[arg-type]
+    names = tuple(DIMENSIONS) if refine.fits == "both" else (refine.fits,)
+    known = {name: state.values.get(name) for name in refine.blocks}
+    blocks = {name: block for name, block in known.items() if isinstance(block, int)}
+    sizes = [size for size in (flow.of(name).size for name in names) if size is not None]
+    if len(sizes) < len(names) or blocks.keys() != known.keys():
+        pending = f"{', '.join(refine.blocks)} that fit"
+        missing = tuple(name for name in known if name not in blocks)
+        flow = flow._replace(blocks=tuple((name, None) for name in known))
+        for name in names:
+            dimension = flow.of(name)
+            needs = dimension.needs or missing or (DIMENSIONS[name],)
+            flow = flow.having(name, _waiting(dimension, pending, needs))
+        return flow, None
+    fitted = _fitted(blocks, sizes, refine.fits)
     if min(fitted.values()) >= refine.floor:
-        return flow._replace(blocks=tuple(fitted.items())), "decided", None
+        return flow._replace(blocks=tuple(fitted.items())), None
     if otherwise.form == "reject":
-        return flow, "rejected", otherwise.target
+        return flow, otherwise.target
     return _both(rule, otherwise, state, flow)
+
+
+def _fitted(blocks: Mapping[str, int], sizes: Sequence[int], fits: str) -> dict[str, int]:
+    """The blocks that fit: each for itself in one size; in both sizes all of them become one, if any has to."""
+    if fits != "both":
+        return {name: math.gcd(block, *sizes) for name, block in blocks.items()}
+    if all(size % block == 0 for block in blocks.values() for size in sizes):
+        return dict(blocks)
+    return dict.fromkeys(blocks, math.gcd(*blocks.values(), *sizes))
 
 
 def _added(outcome: Outcome, flow: Flow) -> Flow:
     for name, amount in outcome.add:
         flow = flow._replace(storage=(*flow.storage, (name, amount, outcome.stride)))
+        dimension = flow.of(name)
         if outcome.stride or amount.unit != "elements":
             continue
-        dimension: Dimension = getattr(flow, name)
-        made = _taken(dimension, [("add", amount.number)], 1)
-        flow = flow._replace(**{name: made._replace(multiple=1)})
+        if dimension.needs:
+            made = dimension._replace(pending=f"{dimension.pending}, then + {amount.number}")
+        else:
+            made = _taken(
+                dimension, [("add", amount.number)], math.gcd(dimension.multiple or 1, amount.number)
+            )
+        flow = flow.having(name, made)
     return flow
 
 
 def _declared(outcome: Outcome, flow: Flow) -> Flow:
     assert outcome.pads is not None
-    actual = [_pad_of(flow.hidden), _pad_of(flow.intermediate)]
-    text = f"hidden_pad {outcome.pads[0]}, intermediate_pad {outcome.pads[1]}"
-    if any(pad is None for pad in actual):
-        return flow._replace(pads_text=text)
-    hidden, intermediate = (pad.of(real) for pad, real in zip(outcome.pads, actual, strict=True))  # type: ignore[arg-type]
-    return flow._replace(pads=(hidden, intermediate), pads_text=text)
+    hidden, intermediate = outcome.pads
+    flow = flow._replace(pads_text=f"hidden_pad {hidden}, intermediate_pad {intermediate}")
+    actual = _pad_of(hidden, flow.hidden), _pad_of(intermediate, flow.intermediate)
+    if actual[0] is None or actual[1] is None:
+        return flow
+    return flow._replace(pads=(hidden.of(actual[0]), intermediate.of(actual[1])))
 
 
-def _pad_of(dimension: Dimension) -> int | None:
-    if dimension.native is None or dimension.allocated is None:
+def _pad_of(pad: Pad, dimension: Dimension) -> int | None:
+    """The elements that are padding, as far as what is declared depends on them."""
+    if pad.form in ("absent", "zero"):
+        return 0
+    if dimension.native is None or dimension.size is None:
         return None
-    return dimension.allocated - dimension.native
+    return dimension.size - dimension.native
 
 
 def _round_up(size: int, multiple: int) -> int:
     return -(-size // multiple) * multiple
 
 
-def _snap(size: int, choices: tuple[int, ...]) -> int | None:
-    return next((choice for choice in choices if choice >= size), None)
+def _snap(size: int, choices: tuple[int, ...]) -> int:
+    return next(choice for choice in choices if choice >= size)
 
 
 def _before_round_up(accepts: Ints, multiple: int) -> Ints:
@@ -348,8 +397,13 @@ def _before_add(accepts: Ints, amount: int) -> Ints:
     return accepts.preimage_add(amount)
 
 
-_STEPS = {"round_up": _round_up, "at_least": max, "snap": _snap, "add": int.__add__}
-_BEFORE = {
+_STEPS: dict[str, Callable[[int, Any], int]] = {
+    "round_up": _round_up,
+    "at_least": max,
+    "snap": _snap,
+    "add": int.__add__,
+}
+_BEFORE: dict[str, Callable[[Ints, Any], Ints]] = {
     "round_up": _before_round_up,
     "at_least": _before_at_least,
     "snap": _before_snap,

@@ -13,12 +13,15 @@ from .vocabulary import Vocabulary, concrete, name_of
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from typing import Any
 
     from .facts import Facts
     from .packs import Accepts
     from .parallel import MoeParallel
 
     Concrete = str | int | tuple[int, ...]
+
+_NO_TEXTS: Mapping[str, str] = {}
 
 #: Facts that scopes of aliases look at: they are read before every other name.
 _FIRST = ("engine", "scheme", "method", "platform", "arch")
@@ -28,20 +31,22 @@ class Known:
     """What is known of one layer while rules look at it.
 
     `values` holds the facts with one value, `domains` the facts that are open within fewer values
-    than there are; a key in neither is wholly open. `why` says for each fact that is not given what
-    settled or narrowed it. A `Known` is never changed once it is made: `within` makes another.
+    than there are; a key in neither is wholly open. `origin` says for each fact that is not given what
+    settled or narrowed it, and `texts` how the given releases were written. A `Known` is never changed
+    once it is made: `within` makes another.
     """
 
-    __slots__ = ("domains", "given", "origin", "refusal", "values", "vocabulary")
+    __slots__ = ("domains", "given", "origin", "refusal", "texts", "values", "vocabulary")
 
     def __init__(
         self,
         vocabulary: Vocabulary,
-        given: Mapping[str, str | int],
+        given: Mapping[str, Concrete],
         values: dict[str, Concrete],
         domains: dict[str, Accepts],
         origin: dict[str, str],
         refusal: str | None = None,
+        texts: Mapping[str, str] = _NO_TEXTS,
     ) -> None:
         self.vocabulary = vocabulary
         self.given = given
@@ -49,6 +54,18 @@ class Known:
         self.domains = domains
         self.origin = origin
         self.refusal = refusal
+        self.texts = texts
+
+    def text(self, key: str) -> str | int:
+        """The value of a fact that is known, as it was written."""
+        value = self.values[key]
+        return (
+            self.texts.get(key, self.vocabulary.defaults.get(key, "")) if isinstance(value, tuple) else value
+        )
+
+    def having(self, values: dict[str, Concrete]) -> Known:
+        """The same with other values."""
+        return Known(self.vocabulary, self.given, values, self.domains, self.origin, self.refusal, self.texts)
 
     def domain(self, key: str) -> Accepts:
         """The values that an open fact may still take."""
@@ -64,6 +81,7 @@ class Known:
             dict(self.domains),
             dict(self.origin),
             self.refusal,
+            self.texts,
         )
         try:
             _narrow(other, key, accepts)
@@ -73,9 +91,8 @@ class Known:
         return other
 
     def opened(self, key: str) -> Known:
-        """The same with an assumed fact made open again."""
-        values = {name: value for name, value in self.values.items() if name != key}
-        return Known(self.vocabulary, self.given, values, dict(self.domains), self.origin, self.refusal)
+        """What is known of the given facts alone when `key` is not assumed."""
+        return _completed(Known(self.vocabulary, self.given, dict(self.given), {}, {}, None, self.texts), key)
 
 
 class _Contradiction(Exception):
@@ -107,12 +124,21 @@ def known(vocabulary: Vocabulary, facts: Facts) -> Known:
         PolicyError: unknown names, facts that contradict each other.
     """
     given = _names(vocabulary, facts)
-    state = Known(vocabulary, given, dict(given), {}, {})
+    texts = {key: str(value) for key, value in facts.items() if key in keys.VERSIONS}
+    return _completed(Known(vocabulary, given, dict(given), {}, {}, None, texts))
+
+
+def _completed(state: Known, unless: str | None = None) -> Known:
+    """`state`, which holds the given facts alone, with all that follows; `unless` is not assumed.
+
+    Raises:
+        PolicyError: facts that contradict each other.
+    """
     try:
-        _spread(state, list(given))
+        _spread(state, list(state.given))
     except _Contradiction as fault:
-        raise PolicyError([_contradiction(vocabulary, given, fault)]) from None
-    _assume(state)
+        raise PolicyError([_contradiction(state, fault)]) from None
+    _assume(state, unless)
     _derive(state)
     return state
 
@@ -160,7 +186,7 @@ def consistent(state: Known) -> bool:
 
 
 def _narrow(state: Known, key: str, accepts: Accepts) -> None:
-    """Keep only `accepts` of an open fact; one value left is a value.
+    """Keep only `accepts` of an open fact; one value left is a value, but for sizes, whose rules are kept.
 
     Raises:
         _Contradiction: nothing is left.
@@ -171,13 +197,22 @@ def _narrow(state: Known, key: str, accepts: Accepts) -> None:
             raise _Contradiction(key, key)
         return
     left = state.domain(key) & accepts  # type: ignore[operator]  # both are sets of one key's sort
-    if isinstance(left, frozenset) and len(left) == 1:
-        state.values[key] = next(iter(left))
+    only = _only(left) if key not in keys.SIZES else None
+    if only is not None:
+        state.values[key] = only
         state.domains.pop(key, None)
     elif is_empty(left):
         raise _Contradiction(key, key)
     else:
         state.domains[key] = left
+
+
+def _only(accepts: Accepts) -> Concrete | None:
+    """The one value of a set, or `None`; a release is never alone, for its builds are in its set too."""
+    if isinstance(accepts, frozenset):
+        return next(iter(accepts)) if len(accepts) == 1 else None
+    pieces: tuple[Any, ...] = getattr(accepts, "pieces", ())
+    return pieces[0].low if len(pieces) == 1 and pieces[0].low == pieces[0].high else None
 
 
 def _spread(state: Known, changed: list[str]) -> None:
@@ -244,38 +279,64 @@ def _agrees(state: Known, other: str, member: str, key: str) -> bool:
     return True
 
 
-def _contradiction(vocabulary: Vocabulary, given: Mapping[str, Concrete], fault: _Contradiction) -> Problem:
+def _contradiction(state: Known, fault: _Contradiction) -> Problem:
     """The two given facts that exclude each other, in the words of the caller."""
+    given = state.given
     for key, value in given.items():
-        for other, accepts in vocabulary.implied(key, str(value)):
+        for other, accepts in state.vocabulary.implied(key, str(value)):
             if other in given and given[other] not in accepts:
                 wanted = " or ".join(sorted(accepts))
                 said = f"{key} `{value}` is only for {other} {wanted}, and {other} is `{given[other]}`"
                 return Problem("F020", said, f"leave out one of `{key}` and `{other}`")
-    said = f"`{fault.by}` and `{fault.key}` exclude each other here"
-    return Problem("F020", said, "leave out one of the facts that imply them")
+    one, two = _given_behind(state, fault.by), _given_behind(state, fault.key)
+    if two is None or one is None:
+        return _nothing_left(state, fault.key, one or two)
+    said = f"{one} `{given[one]}` and {two} `{given[two]}` exclude each other"
+    if fault.key not in given:
+        said = f"{said}: no {fault.key} fits both"
+    return Problem("F020", said, f"leave out one of `{one}` and `{two}`")
 
 
-def _assume(state: Known) -> None:
-    """Take the declared default of every fact on which nothing is known, where it can hold."""
+def _nothing_left(state: Known, key: str, by: str | None) -> Problem:
+    said = f"no {key} goes with {by} `{state.given[by]}`" if by else f"no {key} is left"
+    return Problem("F023", said, f"correct the facts, or declare a {key} for it in a pack")
+
+
+def _given_behind(state: Known, key: str) -> str | None:
+    """The given fact from which that of `key` follows; `None` where nothing has narrowed it yet."""
+    while key not in state.given:
+        if key not in state.origin:
+            return None
+        key = state.origin[key]
+    return key
+
+
+def _assume(state: Known, unless: str | None) -> None:
+    """Take the declared default of every fact on which nothing is known, where it can hold.
+
+    A default that would take values away from a fact which stays open is not taken: the answer would
+    leave out those values without a word.
+    """
     for key, value in state.vocabulary.assumptions.items():
-        if key in state.values or key in keys.SIZES or _settled_otherwise(state, key):
+        if key == unless or key in state.values or key in keys.SIZES or _settled_otherwise(state, key):
             continue
+        if key in _SPLITS and state.values.get("engine", key) != key:
+            continue  # the release of another engine says nothing here
         domain = state.domains.get(key)
         if domain is not None and value not in domain:
             continue
         if key in state.vocabulary.linked:
             tried = state.within(key, frozenset({str(value)}))
-            if tried is None:
+            if tried is None or _narrows(state, tried):
                 continue
-            state.values.update(tried.values)
-            state.domains.clear()
-            state.domains.update(
-                {name: left for name, left in tried.domains.items() if name not in state.values}
-            )
+            state.values, state.domains, state.origin = tried.values, tried.domains, tried.origin
         state.values[key] = value
         state.domains.pop(key, None)
         state.origin[key] = "assumed"
+
+
+def _narrows(state: Known, tried: Known) -> bool:
+    return any(left != state.domain(key) for key, left in tried.domains.items())
 
 
 def _settled_otherwise(state: Known, key: str) -> bool:
@@ -300,9 +361,13 @@ def _derive(state: Known) -> None:
     whole, ranks = values.get("intermediate"), values.get("moe_tp")
     if isinstance(whole, int) and isinstance(ranks, int):
         if whole % ranks:
-            state.refusal = f"{whole} / {ranks} = {whole / ranks:.2f} is no whole number: the ranks cannot share an expert"
+            quotient = f"{whole} / {ranks} = {whole / ranks:.2f}"
+            state.refusal = f"{quotient} is no whole number: the ranks cannot share an expert"
         else:
             _settle(state, "intermediate_per_partition", whole // ranks, f"{whole} / {ranks}")
+    shard = values.get("intermediate_per_partition")
+    if whole is None and isinstance(shard, int) and isinstance(ranks, int):
+        _settle(state, "intermediate", shard * ranks, f"{shard} × {ranks}")
     for first, size in keys.FIRST_SIZES.items():
         if size in values:
             _settle(state, first, values[size], size)

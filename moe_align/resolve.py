@@ -7,17 +7,17 @@ while the rules are tried.
 from __future__ import annotations
 
 from . import flow as sizes
-from .known import Known, consistent, known
+from .facts import SIZES
+from .known import Known, consistent
 from .packs import PHASES
 from .record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from .facts import Facts
     from .flow import Flow
-    from .packs import Accepts, Condition, Pack, Rule
+    from .packs import Accepts, Condition, Outcome, Pack, Rule
     from .stack import Stack
 
 YES, NO, DEPENDS = "yes", "no", "depends"
@@ -150,6 +150,9 @@ def _decide(stack: Stack, at: _At) -> Iterator[Leaf]:
             continue
         found = _phase(packs, state, flow, misses, pack, rule)
         pack, rule = 0, _BEFORE
+        if isinstance(found, _Wait) and sizes.lacking(flow, found.condition):
+            yield _lacking(state, splits, flow, steps, misses)
+            return
         if isinstance(found, _Wait):
             here = _At(state, splits, flow, steps, tuple(misses), index, found.pack, found.rule)
             for part in _parts(found.condition, here):
@@ -164,14 +167,30 @@ def _decide(stack: Stack, at: _At) -> Iterator[Leaf]:
             state = sizes.after(state, flow)
             steps = (*steps, Step(phase, found, flow.hidden.size, flow.intermediate.size))
             if status != "decided":
-                yield Leaf(state, splits, status, flow, steps, tuple(misses), reason, found.outcome.error)
+                yield Leaf(state, splits, status, flow, steps, tuple(misses), reason, _error(found.outcome))
                 return
         elif phase == "allocate":
             break
     if not any(step.phase == "allocate" for step in steps):
         yield Leaf(state, splits, "unknown", flow, steps, tuple(misses), _nobody(stack, state))
         return
+    if any(key not in SIZES for key in flow.needs):
+        yield _lacking(state, splits, flow, steps, misses)
+        return
     yield Leaf(state, splits, "decided", flow, steps, tuple(misses), None)
+
+
+def _error(outcome: Outcome) -> str | None:
+    """The engine's exception: that of the rule, or of the `else` which came of it."""
+    return outcome.error or (outcome.otherwise.error if outcome.otherwise else None)
+
+
+def _lacking(
+    state: Known, splits: dict[str, Accepts], flow: Flow, steps: tuple[Step, ...], misses: list[Miss]
+) -> Leaf:
+    """The end where sizes are computed from facts that are open: each value of them gives another answer."""
+    reason = f"depends on {', '.join(flow.needs)}"
+    return Leaf(state, splits, "undecided", flow, steps, tuple(misses), reason)
 
 
 def _phase(
@@ -196,7 +215,11 @@ def _phase(
             if winner is None and pack.covers:
                 held, condition, _ = verdict(pack.covers, (), state, flow)
                 if condition is not None:
-                    return _not_covered(pack, condition, state) if held is NO else _Wait(condition, index, _BEFORE)
+                    return (
+                        _not_covered(pack, condition, state)
+                        if held is NO
+                        else _Wait(condition, index, _BEFORE)
+                    )
         rules = pack.rules
         for number in range(max(rule, 0), len(rules)):
             candidate = rules[number]
@@ -221,16 +244,13 @@ def _parts(condition: Condition, at: _At) -> Iterator[_At]:
     for part in (domain & inside, domain - inside):  # type: ignore[operator]  # sets of one key's sort
         narrowed = at.state.within(key, part)
         if narrowed is not None and consistent(narrowed):
-            flow = sizes.narrowed(narrowed, at.flow)
-            yield at._replace(state=narrowed, splits={**at.splits, key: part}, flow=flow)
+            yield at._replace(state=narrowed, splits={**at.splits, key: part})
 
 
 def _not_covered(pack: Pack, condition: Condition, state: Known) -> str:
-    from .versions import key_text
-
-    value = state.values.get(condition.key)
-    shown = key_text(value) if isinstance(value, tuple) else "open"
-    return f"pack `{pack.name}` covers {condition.key} {condition.text}, not {shown}"
+    key = condition.key
+    shown = state.text(key) if key in state.values else state.domain(key)
+    return f"pack `{pack.name}` covers {key} {condition.text}, not {shown}"
 
 
 def _nobody(stack: Stack, state: Known) -> str:
@@ -244,10 +264,3 @@ def _nobody(stack: Stack, state: Known) -> str:
         return f"no rule of {', '.join(f'`{name}`' for name in near)} matches"
     said = [f"{key} {state.values[key]}" for key in ("engine", "scheme") if key in state.values]
     return f"no pack says what {', '.join(said) or 'these facts'} allocates"
-
-
-def every_rule(stack: Stack) -> Iterable[Rule]:
-    return stack.rules()
-
-
-__all__ = ["DEPENDS", "NO", "YES", "Facts", "Leaf", "Miss", "Step", "known", "leaves", "verdict"]
