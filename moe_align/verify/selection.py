@@ -115,6 +115,7 @@ def machine_link(root: Path, machine: Machine, said: Mapping[str, str]) -> Engin
         stand_ins.update((f"{module}.{name}", lambda: True) for name in _INSTALLED)
         stand_ins.update((f"{module}.{name}", lambda: False) for name in ABSENT)
     stand_ins["vllm._aiter_ops.IS_AITER_FOUND"] = True
+    stand_ins[f"{_MOE}.b12x.get_b12x_fused_moe"] = lambda: SimpleNamespace(is_supported=lambda: True)
     stand_ins["vllm.utils.humming.GemmType"] = _GEMM_TYPES
     stand_ins["vllm._aiter_ops.rocm_aiter_ops"] = _AiterOps(engine, switches)
     tree.replace(stand_ins)
@@ -211,6 +212,7 @@ def _config(engine: Engine, layer: Layer) -> SimpleNamespace:
         activation_situ_linear_beta=25.0,
         tp_shard_with_padding=False,
         use_ep=layer.ep,
+        skip_final_all_reduce=False,
     )
 
 
@@ -218,10 +220,10 @@ def _model(engine: Engine, layer: Layer) -> None:
     """Let the engine see the layer's model type where a selector asks for the current configuration."""
     text = SimpleNamespace(model_type=layer.model_type)
     model = SimpleNamespace(hf_text_config=text, quantization_config=None)
-    current = SimpleNamespace(model_config=model)
-    names: dict[str, object] = {
-        f"{_MOE}.oracle.{oracle}.get_current_vllm_config": lambda: current for oracle in ("fp8", "mxfp4")
-    }
+    parallel = SimpleNamespace(enable_dbo=False, enable_eplb=layer.eplb)
+    current = SimpleNamespace(model_config=model, parallel_config=parallel, weight_transfer_config=None)
+    askers = ("oracle.fp8", "oracle.mxfp4", "flashinfer_moe_ep")
+    names: dict[str, object] = {f"{_MOE}.{asker}.get_current_vllm_config": lambda: current for asker in askers}
     names["vllm.config.get_current_vllm_config"] = lambda: current
     names["vllm.distributed.get_tensor_model_parallel_world_size"] = lambda: layer.tp
     engine.tree.replace(names)
