@@ -9,7 +9,8 @@ from types import MethodType
 
 from . import facts as keys
 from .errors import Location, PolicyError, Problem
-from .flow import entering
+from .facts import keys as every_key
+from .flow import entering, facts_of
 from .known import known
 from .layers import BUILT_IN, Layer, built_in_rules, layers_of
 from .packs import (
@@ -29,6 +30,7 @@ from .packs import (
 from .policy import Policy
 from .resolve import NO, leaves, verdict
 from .stack import Stack
+from .versions import VersionSet
 from .vocabulary import Alias, Term, Vocabulary
 
 TYPE_CHECKING = False
@@ -75,22 +77,22 @@ def _meaning(pack: Pack) -> Plain:
             [
                 _conditions(rule.when),
                 _conditions(rule.unless),
-                _outcome(rule.outcome._replace(target=_target(rule))),
+                _outcome(_without_prose(rule.outcome)),
             ]
             for rule in pack.rules
         ],
     }
 
 
-def _target(rule: Rule) -> str | None:
-    """The target as far as it decides: a backend does, the prose of a rejection does not."""
-    return rule.outcome.target if rule.outcome.form == "use" else None
+def _without_prose(outcome: Outcome) -> Outcome:
+    """The outcome as far as it decides: a backend does, the reason of a rejection does not."""
+    otherwise = outcome.otherwise and _without_prose(outcome.otherwise)
+    target = outcome.target if outcome.form == "use" else None
+    return outcome._replace(target=target, otherwise=otherwise)
 
 
 def _contract_meaning(contract: Contract) -> list[Any]:
-    demands = [
-        list(demand._replace(multiples=())) + [_multiples(demand.multiples)] for demand in contract.demands
-    ]
+    demands = [[*demand._replace(multiples=()), _multiples(demand.multiples)] for demand in contract.demands]
     named = _conditions(contract.when), _conditions(contract.unless), _conditions(contract.facts)
     return [*named, demands, contract.breaks]
 
@@ -127,13 +129,10 @@ def _conditions(conditions: Iterable[Condition]) -> list[Any]:
 def _accepts(accepts: Accepts) -> list[Any]:
     if isinstance(accepts, frozenset):
         return ["values", sorted(accepts)]
-    pieces = getattr(accepts, "pieces", None)
-    if pieces is not None:
-        return ["integers", [[low, high, modulus, hex(mask)] for low, high, modulus, mask in pieces]]
-    return [
-        "versions",
-        [[list(low), None if high is None else list(high)] for low, high in accepts.intervals],
-    ]  # type: ignore[union-attr]
+    if isinstance(accepts, VersionSet):
+        ends = [[list(low), None if high is None else list(high)] for low, high in accepts.intervals]
+        return ["versions", ends]
+    return ["integers", [[low, high, modulus, hex(mask)] for low, high, modulus, mask in accepts.pieces]]
 
 
 def _accepts_from(sort: str, data: list[Any]) -> Accepts:
@@ -144,14 +143,12 @@ def _accepts_from(sort: str, data: list[Any]) -> Accepts:
         from .space.pieces import Piece
 
         return Ints(tuple(Piece(low, high, modulus, int(mask, 16)) for low, high, modulus, mask in data))
-    from .versions import VersionSet
-
     return VersionSet(tuple((tuple(low), None if high is None else tuple(high)) for low, high in data))
 
 
 def _outcome(outcome: Outcome) -> Plain:
     """The fields that differ from what an outcome has without them."""
-    plain = {
+    plain: Plain = {
         name: value
         for name, value in zip(Outcome._fields, outcome, strict=True)
         if value != Outcome._field_defaults.get(name)
@@ -467,21 +464,17 @@ def _keywords(stack: Stack, state: Known) -> tuple[str, ...]:
                     looked_at |= _looked_at(pack, rule)
     looked_at |= {other for key in looked_at for other in stack.vocabulary.implying(key)}
     settled = set(state.given) | set(DIMENSIONS.values()) | set(keys.FIRST_SIZES)
-    return tuple(key for key in keys.keys() if key in looked_at and key not in settled)
+    return tuple(key for key in every_key() if key in looked_at and key not in settled)
 
 
 def _looked_at(pack: Pack, rule: Rule) -> set[str]:
-    outcome = rule.outcome
-    items = [
-        item for multiple in (outcome.hidden, outcome.intermediate) if multiple for item in multiple.items
-    ]
+    outcomes = [outcome for outcome in (rule.outcome, rule.outcome.otherwise) if outcome]
     conditions = (*pack.needs, *pack.covers, *rule.when, *rule.unless)
-    by_bytes = any(multiple and multiple.op == "bytes" for multiple in (outcome.hidden, outcome.intermediate))
+    multiples = [multiple for outcome in outcomes for multiple in (outcome.hidden, outcome.intermediate)]
     return (
         {condition.key for condition in conditions}
-        | {item for item in items if isinstance(item, str)}
-        | (set(outcome.refine.blocks) if outcome.refine else set())
-        | ({"act_bytes"} if by_bytes else set())
+        | {key for multiple in multiples if multiple for key in facts_of(multiple)}
+        | {block for outcome in outcomes if outcome.refine for block in outcome.refine.blocks}
     )
 
 
@@ -491,12 +484,13 @@ def _function(policy: Policy, given: Facts, keywords: tuple[str, ...]) -> Callab
     Its text holds nothing but names of the closed set of facts.
     """
     arguments = "".join(f", {key}=None" for key in keywords)
+    values = "".join(f"{key}, " for key in keywords)
     text = (
         "def make(get, miss):\n"
         f"    def sizes(self, *, hidden, intermediate_per_partition{arguments}):\n"
-        f"        plan = get(({''.join(f'{key}, ' for key in keywords)}))\n"
+        f"        plan = get(({values}))\n"
         "        if plan is None:\n"
-        f"            return miss(({''.join(f'{key}, ' for key in keywords)}), hidden, intermediate_per_partition)\n"
+        f"            return miss(({values}), hidden, intermediate_per_partition)\n"
         "        h, i = plan\n"
         "        return -(-hidden // h) * h, -(-intermediate_per_partition // i) * i\n"
         "    return sizes\n"
@@ -525,19 +519,19 @@ def _plan(policy: Policy, facts: Facts) -> tuple[int, int] | None:
     found = leaves(policy.stack, known(policy.stack.vocabulary, facts))
     if len(found) != 1 or found[0].status != "decided":
         return None
-    hidden, intermediate = _only_rounded(found[0].flow.hidden), _only_rounded(found[0].flow.intermediate)
+    flow = found[0].flow
+    hidden, intermediate = _only_rounded(flow.hidden.created), _only_rounded(flow.intermediate.created)
     return None if hidden is None or intermediate is None else (hidden, intermediate)
 
 
-def _only_rounded(dimension: Dimension) -> int | None:
-    if dimension.required or dimension.needs or dimension.native is not None:
+def _only_rounded(dimension: Dimension | None) -> int | None:
+    """The multiple to which an open size is rounded up, if nothing else is done to it."""
+    if dimension is None or dimension.required or dimension.needs or dimension.native is not None:
         return None
-    factor = 1
-    for step, by in dimension.steps:
-        if step != "round_up" or not isinstance(by, int) or (factor % by and by % factor):
-            return None
-        factor = max(factor, by)
-    return factor
+    if not dimension.steps:
+        return 1
+    (step, by), *more = dimension.steps
+    return None if more or step != "round_up" else int(by)
 
 
 def _resolved(policy: Policy, facts: Facts) -> tuple[int, int]:

@@ -36,82 +36,68 @@ def checks(stack: Stack, leaf: Leaf) -> tuple[Check, ...]:
 
 
 def _checks(stack: Stack, leaf: Leaf) -> Iterator[Check]:
+    state, flow = leaf.state, leaf.flow
     for pack in stack.contracts:
-        held, _, _ = verdict(pack.needs, (), leaf.state, leaf.flow)
-        if held is NO:
+        needed, missing, _ = verdict(pack.needs, (), state, flow)
+        if needed is NO:
             continue
         for contract in pack.contracts:
-            inner, condition, _ = verdict(contract.when, contract.unless, leaf.state, leaf.flow)
-            if inner is NO:
-                continue
-            demands = [_demand(demand, leaf.state, leaf.flow) for demand in contract.demands]
-            demands += [_fact(wanted, leaf.state, leaf.flow) for wanted in contract.facts]
-            broken = [said for holds, said in demands if holds is False]
-            unsure = [said for holds, said in demands if holds is None]
-            said = "; ".join(broken or unsure or [said for _, said in demands])
-            holds = False if broken else None if unsure else True
-            if holds is not True and DEPENDS in (held, inner):
-                holds, said = (
-                    None,
-                    f"{said} (where {condition.key} is {condition.text})" if condition else said,
-                )
-            yield Check(contract, holds, said)
+            held, condition, _ = verdict(contract.when, contract.unless, state, flow)
+            if held is not NO:
+                yield _check(contract, missing or condition, state, flow)
+
+
+def _check(contract: Contract, unsure_if: Condition | None, state: Known, flow: Flow) -> Check:
+    """The contract against what is known; `unsure_if` decides whether it is about this layer at all."""
+    demands = [_demand(demand, state, flow) for demand in contract.demands]
+    demands += [_fact(wanted, state, flow) for wanted in contract.facts]
+    broken = [said for holds, said in demands if holds is False]
+    unsure = [said for holds, said in demands if holds is None]
+    said = "; ".join(broken or unsure or [said for _, said in demands])
+    if not broken and not unsure:
+        return Check(contract, True, said)
+    if unsure_if is not None:
+        return Check(contract, None, f"{said} (where {unsure_if.key} is {unsure_if.text})")
+    return Check(contract, False if broken else None, said)
 
 
 def _fact(wanted: Condition, state: Known, flow: Flow) -> tuple[bool | None, str]:
     """Whether a fact that is no size is as the kernel needs it."""
-    value = state.values.get(wanted.key)
     held, _, _ = verdict((wanted,), (), state, flow)
-    if held is DEPENDS:
-        return None, f"{wanted.key} must be {wanted.text}"
-    if isinstance(value, tuple):
-        from .versions import key_text
-
-        value = key_text(value)
-    return held is YES, f"{wanted.key} is {value or 'open'}, must be {wanted.text}"
+    if wanted.key not in state.values:
+        return (
+            True if held is YES else None if held is DEPENDS else False,
+            f"{wanted.key} must be {wanted.text}",
+        )
+    return held is YES, f"{wanted.key} is {state.text(wanted.key)}, must be {wanted.text}"
 
 
 def _demand(demand: Demand, state: Known, flow: Flow) -> tuple[bool | None, str]:
     if demand.of.endswith("_pad"):
-        return _pad_demand(demand, flow)
+        return _pad_demand(demand, state, flow)
     size = _size(demand.of, state, flow)
     wanted = _wanted(demand)
     if size is None:
         return (True if _always(demand, state, flow) else None), f"{demand.of} must be {wanted}"
     fits = _fits(demand, size, state)
-    return (
-        fits,
-        f"{demand.of} {size} is {'' if fits else 'not '}{wanted}"
-        if fits is not None
-        else f"{demand.of} must be {wanted}",
-    )
+    if fits is None:
+        return None, f"{demand.of} {size} must be {wanted}"
+    return fits, f"{demand.of} {size} is {'' if fits else 'not '}{wanted}"
 
 
 def _always(demand: Demand, state: Known, flow: Flow) -> bool:
     """Whether an open size meets the demand whatever it is, since its multiple does."""
     if demand.of not in DIMENSIONS or demand.exactly or demand.highest is not None:
         return False
-    multiple = getattr(flow, demand.of).multiple or 1
+    multiple = flow.of(demand.of).multiple or 1
     numbers = [number(wanted, state) for wanted in demand.multiples]
     divides = any(factor is not None and multiple % factor == 0 for factor in numbers)
     return divides and multiple >= (demand.lowest or 0)
 
 
-def _always_fits(demand: Demand, state: Known, flow: Flow) -> bool | None:
-    """Whether every size that the decided multiple allows is as demanded; else the size itself must be known."""
-    dimension = {"hidden": flow.hidden, "intermediate": flow.intermediate}.get(demand.of)
-    bounded = demand.exactly or demand.lowest is not None or demand.highest is not None
-    if dimension is None or dimension.multiple is None or dimension.pending is not None or bounded:
-        return None
-    factors = [number(multiple, state) for multiple in demand.multiples]
-    return True if any(factor and dimension.multiple % factor == 0 for factor in factors) else None
-
-
 def _size(of: str, state: Known, flow: Flow) -> int | None:
-    if of == "hidden":
-        return flow.hidden.size
-    if of == "intermediate":
-        return flow.intermediate.size
+    if of in DIMENSIONS:
+        return flow.of(of).size
     value = state.values.get(of)
     return value if isinstance(value, int) else None
 
@@ -144,7 +130,7 @@ def _wanted(demand: Demand) -> str:
     return ", ".join(parts)
 
 
-def _pad_demand(demand: Demand, flow: Flow) -> tuple[bool | None, str]:
+def _pad_demand(demand: Demand, state: Known, flow: Flow) -> tuple[bool | None, str]:
     """A declared pad, as the kernel reads it, against the padding that is really there."""
     if flow.pads is None:
         return None, f"{demand.of} is not known"
@@ -158,9 +144,4 @@ def _pad_demand(demand: Demand, flow: Flow) -> tuple[bool | None, str]:
     said = f"declared {demand.of} {declared}, read as {read}, padding {actual}"
     if demand.at_most_actual and read > actual:
         return False, f"{said}: {read - actual} live elements are masked"
-    plain = demand._replace(floor=1, at_most_actual=False)
-    bounded = _fits(plain, read, Known(_NO_WORDS, {}, {}, {}, {}))
-    return bounded, said
-
-
-_NO_WORDS = None  # type: ignore[var-annotated]
+    return _fits(demand, read, state), said

@@ -221,6 +221,13 @@ def _stored(name: str, amount: Amount, stride: bool) -> str:
 
 
 def _brief(dimension: Dimension) -> str:
+    """The size as allocated, and what becomes of it afterwards where that is another one."""
+    created, text = dimension.created, _size_text(dimension)
+    before = text if created is None else _size_text(created)
+    return text if before == text else f"{before} ({text} once loaded)"
+
+
+def _size_text(dimension: Dimension) -> str:
     if dimension.size is not None:
         return str(dimension.size)
     if dimension.needs:
@@ -247,15 +254,18 @@ def _outcome(leaf: Leaf) -> object:
 
 
 def _measure(dimension: Dimension) -> object:
+    created = dimension.created or dimension
     if dimension.size is not None:
-        return dimension.size
-    return dimension.multiple, dimension.pending, dimension.required, dimension.steps
+        return created.size, dimension.size
+    known = dimension.multiple, dimension.pending, dimension.required, dimension.steps
+    return known, created.multiple, created.steps, created.size
 
 
 def _size(dimension: Dimension, status: str) -> Size:
     if status != "decided":
         return Size(dimension.native, None, None, None)
-    return Size(dimension.native, dimension.allocated, dimension.size, dimension.multiple)
+    created = dimension.created or dimension
+    return Size(dimension.native, created.size, dimension.size, created.multiple)
 
 
 def _experts(state: Known, found: tuple[Leaf, ...]) -> int | None:

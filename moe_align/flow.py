@@ -29,7 +29,7 @@ _NAMES = {key: name for name, key in DIMENSIONS.items()}
 
 
 class Dimension(NamedTuple):
-    """One size: before padding, now, as allocated, and the multiple that it is known to be of.
+    """One size: before padding, now, as `created` by `allocate`, and the multiple that it is known to be of.
 
     `steps` are taken on an open size, in order. `pending` says in words what the size comes to where
     neither a number nor the multiple does. `needs` names the open facts without which nothing more
@@ -38,7 +38,7 @@ class Dimension(NamedTuple):
 
     native: int | None
     size: int | None
-    allocated: int | None = None
+    created: Dimension | None = None
     multiple: int | None = 1
     steps: tuple[Step, ...] = ()
     pending: str | None = None
@@ -150,8 +150,8 @@ def apply(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str, str | None]:
     if rule.phase == "allocate":
         hidden, intermediate = flow.hidden, flow.intermediate
         flow = flow._replace(
-            hidden=hidden._replace(allocated=hidden.size),
-            intermediate=intermediate._replace(allocated=intermediate.size),
+            hidden=hidden._replace(created=hidden),
+            intermediate=intermediate._replace(created=intermediate),
         )
     return flow, "decided" if reason is None else "rejected", reason
 
@@ -181,10 +181,13 @@ def number(multiple: Multiple, state: Known) -> int | None:
 
 def open_facts(multiple: Multiple, state: Known) -> tuple[str, ...]:
     """The facts that the multiple needs and that are not known."""
-    needed = [item for item in multiple.items if isinstance(item, str)]
-    if multiple.op == "bytes":
-        needed.append("act_bytes")
-    return tuple(key for key in needed if not isinstance(state.values.get(key), int))
+    return tuple(key for key in facts_of(multiple) if not isinstance(state.values.get(key), int))
+
+
+def facts_of(multiple: Multiple) -> tuple[str, ...]:
+    """The integer facts that the multiple is computed from."""
+    named = tuple(item for item in multiple.items if isinstance(item, str))
+    return (*named, "act_bytes") if multiple.op == "bytes" else named
 
 
 def _aligned(
@@ -320,7 +323,7 @@ def _refined(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str | None]:
 
 
 def _fitted(blocks: Mapping[str, int], sizes: Sequence[int], fits: str) -> dict[str, int]:
-    """The blocks that fit: each for itself in one size; in both sizes all of them become one, if any has to."""
+    """The blocks that fit: each for itself in one size; in both sizes all become one, if any has to."""
     if fits != "both":
         return {name: math.gcd(block, *sizes) for name, block in blocks.items()}
     if all(size % block == 0 for block in blocks.values() for size in sizes):

@@ -53,7 +53,7 @@ def layers_of(
     said = [part for part in environment.get(VARIABLE, "").split(os.pathsep) if part]
     layers: list[Layer] = []
     problems: list[Problem] = []
-    for path in [*map(os.fspath, rules), *said]:
+    for path in [*(os.fspath(rule) for rule in rules), *said]:
         try:
             layers.append(_layer(path))
         except PolicyError as fault:

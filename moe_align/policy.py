@@ -27,6 +27,8 @@ class Policy:
     __slots__ = ("_digest", "_memo", "stack")
 
     stack: Stack
+    _digest: str | None
+    _memo: dict[Facts, Decision]
 
     def __init__(self, stack: Stack) -> None:
         object.__setattr__(self, "stack", stack)
@@ -46,7 +48,7 @@ class Policy:
             from .compile import digest
 
             object.__setattr__(self, "_digest", digest(self.stack))
-        return self._digest  # type: ignore[no-any-return]
+        return self._digest  # type: ignore[return-value]  # set just above
 
     def resolve(self, facts: Facts) -> Decision:
         """The decision for one expert layer.
@@ -54,7 +56,7 @@ class Policy:
         Raises:
             PolicyError: names that no pack declares, facts that contradict each other.
         """
-        memo: dict[Facts, Decision] = self._memo
+        memo = self._memo
         kept = memo.get(facts)
         if kept is None:
             kept = decision(self.stack, known(self.stack.vocabulary, facts))

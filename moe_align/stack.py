@@ -108,16 +108,30 @@ def _ordered(packs: list[Pack], problems: list[Problem]) -> list[Pack]:
 
 def _overlaps(packs: list[Pack], vocabulary: Vocabulary) -> list[Problem]:
     problems = []
+    after = {pack.name: _after(pack, packs) for pack in packs}
     for index, one in enumerate(packs):
         for two in packs[index + 1 :]:
-            if two.name in one.before or one.name in two.before:
+            if two.name in after[one.name] or one.name in after[two.name]:
                 continue
             pair = _first_overlap(one, two, vocabulary)
             if pair is not None:
-                said = f"packs `{one.name}` and `{two.name}` may both match: `{pair[0].address}` and `{pair[1].address}`"
+                both = f"`{pair[0].address}` and `{pair[1].address}`"
+                said = f"packs `{one.name}` and `{two.name}` may both match: {both}"
                 fix = f"add `before: {two.name}` to `{one.name}`, or the other way round"
                 problems.append(Problem("P404", said, fix, two.location))
     return problems
+
+
+def _after(pack: Pack, packs: list[Pack]) -> set[str]:
+    """The packs that stand behind one, as `before` says or as follows from it."""
+    after: set[str] = set()
+    left = list(pack.before)
+    while left:
+        name = left.pop()
+        if name not in after:
+            after.add(name)
+            left += [further for other in packs if other.name == name for further in other.before]
+    return after
 
 
 def _first_overlap(one: Pack, two: Pack, vocabulary: Vocabulary) -> tuple[Rule, Rule] | None:
