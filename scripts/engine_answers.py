@@ -2,8 +2,8 @@
 
     python scripts/engine_answers.py --wheels DIR [--download] [RELEASE …]
 
-`--wheels` is where unpacked releases lie, one folder each; `--download` gets those that are missing with pip (a few
-GB in all, of which only the `.py` files stay). Without releases, all of them are asked.
+`--wheels` is where unpacked releases lie, one folder each; `--download` gets those that are missing with pip
+(a few GB in all, of which only the `.py` files stay). Without releases, all of them are asked.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def table(found: Mapping[str, Sequence[Row]], inputs: int) -> str:
     numbered = Numbered()
     first = next(rows for rows in found.values() if rows)[0]["cases"]
     assert isinstance(first, Sequence)
-    asked = [case[0] if inputs == 1 else list(case[:inputs]) for case in first]  # type: ignore[index, arg-type, union-attr]
+    asked = [case[0] if inputs == 1 else list(case[:inputs]) for case in first]  # type: ignore[index, arg-type]
     body: dict[str, list[str]] = {}
     for release, rows in found.items():
         body[release] = [
@@ -112,7 +112,9 @@ def _releases(body: Mapping[str, Sequence[str]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--wheels", type=Path, required=True)
     parser.add_argument("--download", action="store_true")
     parser.add_argument("--out", type=Path, default=DATA)
@@ -124,7 +126,11 @@ def main() -> None:
     with Pool(2) as pool:
         asked = pool.imap(ask, [given.wheels / release for release in given.releases])
         found = dict(zip(given.releases, asked, strict=True))
-    for name, key, inputs in (("sizes", "sizes", 2), ("aiter_pads", "aiter_pads", 2), ("all2all", "all2all", 1)):
+    for name, key, inputs in (
+        ("sizes", "sizes", 2),
+        ("aiter_pads", "aiter_pads", 2),
+        ("all2all", "all2all", 1),
+    ):
         text = table({release: rows[key] for release, rows in found.items()}, inputs)
         (given.out / f"vllm_{name}.json").write_text(text, encoding="utf-8")
     for key in ("members", "sources"):

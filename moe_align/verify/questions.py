@@ -1,14 +1,14 @@
-"""Questions put to an engine's own functions, one machine at a time; every answer is what the function returned."""
+"""Questions put to an engine's own functions, one machine at a time; answers are what they returned."""
 
 from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import TypeVar, cast
 
 from moe_align.verify.stand_ins import (
     DTYPES,
@@ -34,8 +34,8 @@ _ROUND_MXFP4 = f"{_MOE}.oracle.mxfp4.mxfp4_round_up_hidden_size_and_intermediate
 REFUSALS = (ValueError, AssertionError, NotImplementedError, RuntimeError)
 
 Sizes = tuple[int, int]
-Answer = Sizes | str
-"""Two sizes, or `error: TypeName`."""
+Pads = tuple[int | None, int | None]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def _triton(machine: Machine) -> Namespace:
 
 
 def members(tree: Tree, dotted: str) -> tuple[tuple[str, enum.Enum], ...]:
-    """Return every name of an enumeration with its member, aliases under their own names; none if it is absent."""
+    """Return every name of an enumeration, aliases among them, with its member; none if it is absent."""
     if not tree.has(dotted):
         return ()
     return tuple(cast("type[enum.Enum]", tree.get(dotted)).__members__.items())
@@ -119,8 +119,8 @@ def unquantized_backends(tree: Tree) -> tuple[tuple[str, enum.Enum], ...]:
     return members(tree, f"{_MOE}.oracle.unquantized.UnquantizedMoeBackend")
 
 
-def ask(question: Callable[[], Sizes]) -> Answer:
-    """Return the sizes, or the engine's refusal."""
+def ask(question: Callable[[], _T]) -> _T | str:
+    """Return what the engine answers, or its refusal as `error: TypeName`."""
     try:
         return question()
     except REFUSALS as refusal:
@@ -147,8 +147,8 @@ class Transport:
 
 def _bare(cls: type, **attributes: object) -> object:
     """Return an instance that never ran `__init__` and has just these attributes."""
-    made = cls.__new__(cls)
-    made.__dict__.update(attributes)
+    made: object = object.__new__(cls)
+    vars(made).update(attributes)
     return made
 
 
@@ -162,7 +162,7 @@ class _Layer(Namespace):
 def _created(method: object, hidden: int, intermediate: int) -> Sizes:
     """Run weight creation and return the sizes that its tensors have.
 
-    `w13_weight` is `[experts, 2 * intermediate, hidden or packed hidden]`, `w2_weight` is `[experts, hidden, …]`.
+    `w13_weight` is `[experts, 2 * intermediate, packed hidden]`, `w2_weight` is `[experts, hidden, …]`.
     """
     layer = _Layer()
     create = cast("Callable[..., object]", method.create_weights)  # type: ignore[attr-defined]
@@ -181,19 +181,24 @@ def _created(method: object, hidden: int, intermediate: int) -> Sizes:
 _PLAIN_LAYER = SimpleNamespace(has_bias=False, is_lora_enabled=False, is_act_and_mul=True)
 
 
-def layer_hidden(engine: Engine, backend: enum.Enum | None, mxfp4: bool, model_type: str, hidden: int) -> int:
-    """Return the hidden size that the layer's constructor made of `hidden` (before there was an oracle)."""
+def layer_hidden(
+    engine: Engine, backend: enum.Enum | None, config: str | None, model_type: str, hidden: int
+) -> int:
+    """Return the hidden size that the layer's constructor made of `hidden` (before there was an oracle).
+
+    `config` is the name of the quantization config, `mxfp4` or `quark`, both with MXFP4 weights, or `None`.
+    """
     engine.tree.replace({f"{_QUANT}.mxfp4.get_mxfp4_backend": lambda _lora: backend})
     rounded = _call(
         cast("Callable[..., object]", engine.tree.get(f"{_MOE}.layer.maybe_roundup_hidden_size")),
         {
             "hidden_size": hidden,
             "act_dtype": DTYPES["bfloat16"],
-            "quant_config": SimpleNamespace(get_name=lambda: "mxfp4") if mxfp4 else None,
+            "quant_config": SimpleNamespace(get_name=lambda: config) if config else None,
             "moe_parallel_config": Transport(),
             "is_lora_enabled": False,
             "model_type": model_type,
-            "is_mxfp4_quant": mxfp4,
+            "is_mxfp4_quant": config is not None,
         },
     )
     return cast(int, rounded)
@@ -244,7 +249,10 @@ def round_mxfp4(
 
 def takes_activation(engine: Engine) -> bool:
     """Whether the oracle's rounding function looks at the activation in this release."""
-    return "activation" in inspect.signature(cast("Callable[..., object]", engine.tree.get(_ROUND_MXFP4))).parameters
+    return (
+        "activation"
+        in inspect.signature(cast("Callable[..., object]", engine.tree.get(_ROUND_MXFP4))).parameters
+    )
 
 
 METHODS = {
@@ -268,7 +276,12 @@ def _own_route(engine: Engine, backend: enum.Enum | None, layer: object) -> bool
 
 
 def round_by_method(
-    engine: Engine, dotted: str, backend: enum.Enum, activation: enum.Enum | None, hidden: int, intermediate: int
+    engine: Engine,
+    dotted: str,
+    backend: enum.Enum,
+    activation: enum.Enum | None,
+    hidden: int,
+    intermediate: int,
 ) -> Sizes:
     """Return what `maybe_roundup_sizes` of a layer class makes of the sizes, with no transport active."""
     cls = cast(type, engine.tree.get(dotted))
@@ -289,22 +302,26 @@ def unquantized(engine: Engine, backend: enum.Enum | None, hidden: int, intermed
     """Return the sizes of an unquantised layer before its weights exist."""
     dotted = f"{_MOE}.unquantized_fused_moe_method.UnquantizedFusedMoEMethod"
     if not has_oracle(engine.tree):
-        return unquantized_weights(engine, layer_hidden(engine, None, False, "other", hidden), intermediate)
+        return unquantized_weights(engine, layer_hidden(engine, None, None, "other", hidden), intermediate)
     return round_by_method(engine, dotted, cast(enum.Enum, backend), None, hidden, intermediate)
 
 
 def transport_hidden(engine: Engine, transport: str, dtype: str, hidden: int) -> int:
     """Return the hidden size that a transport asks for."""
-    function = cast("Callable[..., object]", engine.tree.get(f"{_MOE}.all2all_utils.maybe_roundup_layer_hidden_size"))
+    function = cast(
+        "Callable[..., object]", engine.tree.get(f"{_MOE}.all2all_utils.maybe_roundup_layer_hidden_size")
+    )
     return cast(int, function(hidden, DTYPES[dtype], Transport(transport)))
 
 
 def transports(engine: Engine, known: Iterable[str]) -> tuple[str, ...]:
     """Return those of the known transports that the common rounding function names."""
     source = inspect.unwrap(
-        cast("Callable[..., object]", engine.tree.get(f"{_MOE}.all2all_utils.maybe_roundup_layer_hidden_size"))
+        cast(
+            "Callable[..., object]", engine.tree.get(f"{_MOE}.all2all_utils.maybe_roundup_layer_hidden_size")
+        )
     )
-    named = source.__code__.co_names  # type: ignore[attr-defined]
+    named = source.__code__.co_names
     return tuple(name for name in known if f"use_{name}_kernels" in named)
 
 
@@ -322,8 +339,9 @@ def _aiter_module(tree: Tree) -> str:
     raise Unlinked("there is no AITER expert function in this tree")
 
 
-def _passed(engine: Engine) -> tuple[object, object]:
-    return engine.aiter.call.get("hidden_pad"), engine.aiter.call.get("intermediate_pad")
+def _passed(engine: Engine) -> Pads:
+    told = engine.aiter.call
+    return cast(Pads, (told.get("hidden_pad"), told.get("intermediate_pad")))
 
 
 def has_pad_override(tree: Tree) -> bool:
@@ -337,13 +355,16 @@ def aiter_pads(
     activation: enum.Enum | None,
     w4a4: bool,
     moe_tp: int,
-    pads: Sequence[int],
-    override: int | None = None,
-) -> tuple[object, object]:
-    """Return the padding arguments that reach AITER through the expert function, `None` for one that does not."""
+    override: int | None,
+    hidden_pad: int,
+    intermediate_pad: int,
+) -> Pads:
+    """Return the padding arguments that reach AITER by the expert function, `None` for one that does not."""
     hidden, intermediate = 4096, 512
-    token = Tensor((4, hidden + pads[0]), DTYPES["bfloat16"])
-    function = cast("Callable[..., object]", engine.tree.get(f"{_aiter_module(engine.tree)}.rocm_aiter_fused_experts"))
+    token = Tensor((4, hidden + hidden_pad), DTYPES["bfloat16"])
+    function = cast(
+        "Callable[..., object]", engine.tree.get(f"{_aiter_module(engine.tree)}.rocm_aiter_fused_experts")
+    )
     engine.aiter.call.clear()
     offered: dict[str, object] = {
         "hidden_states": token,
@@ -354,7 +375,7 @@ def aiter_pads(
         "quant_config": _quant_config(w4a4),
         "moe_config": SimpleNamespace(
             hidden_dim_unpadded=hidden,
-            intermediate_size_per_partition=intermediate + pads[1],
+            intermediate_size_per_partition=intermediate + intermediate_pad,
             intermediate_size_per_partition_unpadded=intermediate,
             intermediate_pad=override,
             tp_size=moe_tp,
@@ -370,13 +391,13 @@ def aiter_pads(
     return _passed(engine)
 
 
-def ck_method_pads(engine: Engine, pads: Sequence[int]) -> tuple[object, object]:
+def ck_method_pads(engine: Engine, hidden_pad: int, intermediate_pad: int) -> Pads:
     """Return the padding arguments that reach AITER from the MXFP4 method's own CK branch."""
     cls = cast(type, engine.tree.get(f"{_QUANT}.mxfp4.Mxfp4MoEMethod"))
     backend = dict(mxfp4_backends(engine.tree))["CK"]
     engine.tree.replace({f"{_QUANT}.mxfp4._can_support_mxfp4": lambda *_args: True})
     method = _bare(
-        cls, mxfp4_backend=backend, moe=_PLAIN_LAYER, hidden_pad=pads[0], intermediate_pad=pads[1]
+        cls, mxfp4_backend=backend, moe=_PLAIN_LAYER, hidden_pad=hidden_pad, intermediate_pad=intermediate_pad
     )
     engine.aiter.call.clear()
     token = Tensor((4, 4096), DTYPES["bfloat16"])

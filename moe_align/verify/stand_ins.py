@@ -1,7 +1,7 @@
 """What an engine's code meets in place of hardware, the tensor library and AITER.
 
-These values stand for what surrounds the functions under test, never for the functions themselves. A stand-in that
-knows no answer raises `Unlinked`, so a gap ends the run and can never turn into a wrong row.
+These values stand for what surrounds the functions under test, never for the functions themselves. A stand-in
+that knows no answer raises `Unlinked`, so a gap ends the run and can never turn into a wrong row.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Unknown:
 
     __bool__ = __len__ = __iter__ = __int__ = __index__ = _refuse
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse
-    __hash__ = __add__ = __radd__ = __sub__ = __rsub__ = _refuse  # type: ignore[assignment]
+    __hash__ = __add__ = __radd__ = __sub__ = __rsub__ = _refuse
     __mul__ = __rmul__ = __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refuse
 
 
@@ -92,6 +92,7 @@ DTYPES = {
         "float16": 2,
         "float32": 4,
         "float8_e4m3fn": 1,
+        "float8_e4m3fnuz": 1,
         "float8_e8m0fnu": 1,
         "float4_e2m1fn_x2": 1,
     }.items()

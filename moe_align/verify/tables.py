@@ -1,7 +1,7 @@
 """An engine's answers as rows: what it made of each size, folded where machines or activations agree.
 
-The rows have the form of `tests/data/parity`: units are elements, `intermediate` is per partition, `*` says that all
-values agree, a refusal is `error: TypeName` in the place of the first output.
+Units are elements, `intermediate` is per partition, `*` says that all values agree, a refusal stands as
+`error: TypeName` in the place of the first output.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ import enum
 import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import FrameType
 
 from moe_align.verify import questions as ask
 from moe_align.verify.questions import Engine, link
-from moe_align.verify.stand_ins import DTYPES, Machine
+from moe_align.verify.stand_ins import Machine
 
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 Row = Mapping[str, Json]
-Cases = tuple[tuple[Json, ...], ...]
+Case = tuple[Json, ...]
+Cases = tuple[Case, ...]
 
 MACHINES = (
     Machine("cuda", "sm90"),
@@ -59,15 +61,12 @@ Solve = Callable[[Engine, enum.Enum | None, int, int], ask.Sizes]
 Grid = dict[tuple[str | None, Machine], Cases]
 
 
-def _case(size: Sequence[int], answer: ask.Answer | object) -> tuple[Json, ...]:
-    if isinstance(answer, str):
-        return (*size, answer, None)
-    assert isinstance(answer, tuple)
-    return (*size, *answer)
+def _case(asked: Sequence[int], answer: tuple[Json, ...] | str) -> tuple[Json, ...]:
+    return (*asked, answer, None) if isinstance(answer, str) else (*asked, *answer)
 
 
-def _cases(question: Callable[[int, int], ask.Sizes], sizes: Iterable[tuple[int, int]]) -> Cases:
-    return tuple(_case(size, ask.ask(lambda size=size: question(*size))) for size in sizes)  # type: ignore[misc]
+def _cases(question: Callable[[int, int], tuple[Json, ...]], asked: Iterable[tuple[int, int]]) -> Cases:
+    return tuple(_case(one, ask.ask(partial(question, *one))) for one in asked)
 
 
 def _folded_machines(
@@ -146,7 +145,7 @@ def _size_row(
 
 
 def size_rows(root: Path, machines: Sequence[Machine], sizes: Sequence[tuple[int, int]]) -> list[Row]:
-    """Return the sizes of MXFP4, OCP MX and unquantised expert layers, before and after the engine's rounding."""
+    """Return the sizes of MXFP4, OCP MX and unquantised layers, before and after the engine's rounding."""
     return _size_answers([link(root, machine) for machine in machines], sizes)
 
 
@@ -164,7 +163,7 @@ def _run(
     question: Callable[[Engine, str | None, int, int], ask.Sizes],
 ) -> Grid:
     return {
-        (name, engine.machine): _cases(lambda h, i, e=engine, n=name: question(e, n, h, i), sizes)  # type: ignore[misc]
+        (name, engine.machine): _cases(partial(question, engine, name), sizes)
         for name in names
         for engine in engines
     }
@@ -184,7 +183,7 @@ def _layer_rows(engines: Sequence[Engine], sizes: Sequence[tuple[int, int]]) -> 
     for name, _ in ask.mxfp4_backends(engines[0].tree):
 
         def hidden(engine: Engine, _none: str | None, h: int, i: int, name: str = name) -> ask.Sizes:
-            return ask.layer_hidden(engine, _backend(engine, name), True, "gpt_oss", h), i
+            return ask.layer_hidden(engine, _backend(engine, name), "mxfp4", "gpt_oss", h), i
 
         def weights(engine: Engine, _none: str | None, h: int, i: int, name: str = name) -> ask.Sizes:
             return ask.mxfp4_weights(engine, _backend(engine, name), h, i)
@@ -194,6 +193,27 @@ def _layer_rows(engines: Sequence[Engine], sizes: Sequence[tuple[int, int]]) -> 
 
         for scheme, question in (("mxfp4.layer_hidden", hidden), ("mxfp4.weights", weights), ("mxfp4", both)):
             rows += _size_rows(scheme, name, _run(engines, [None], sizes, question))
+    return [*rows, *_other_layer_rows(engines, sizes)]
+
+
+def _other_layer_rows(engines: Sequence[Engine], sizes: Sequence[tuple[int, int]]) -> list[Row]:
+    """What the layer did for another config or model type: rows of `mxfp4.layer_hidden.CONFIG.MODEL_TYPE`."""
+    rows: list[Row] = []
+    for config, model_type in (("mxfp4", "other"), ("quark", "gpt_oss"), ("quark", "other")):
+        for name, _ in ask.mxfp4_backends(engines[0].tree):
+
+            def hidden(
+                engine: Engine,
+                _none: str | None,
+                h: int,
+                i: int,
+                name: str = name,
+                asked: tuple[str, str] = (config, model_type),
+            ) -> ask.Sizes:
+                return ask.layer_hidden(engine, _backend(engine, name), *asked, h), i
+
+            scheme = f"mxfp4.layer_hidden.{config}.{model_type}"
+            rows += _size_rows(scheme, name, _run(engines, [None], sizes, hidden))
     return rows
 
 
@@ -201,7 +221,9 @@ def _quark_rows(engines: Sequence[Engine], sizes: Sequence[tuple[int, int]]) -> 
     rows: list[Row] = []
     for model_type in ("gpt_oss", "other"):
 
-        def weights(engine: Engine, _none: str | None, h: int, i: int, model_type: str = model_type) -> ask.Sizes:
+        def weights(
+            engine: Engine, _none: str | None, h: int, i: int, model_type: str = model_type
+        ) -> ask.Sizes:
             return ask.quark_weights(engine, model_type, h, i)
 
         rows += _size_rows(
@@ -278,8 +300,8 @@ def answers(
 ) -> dict[str, list[Row]]:
     """Return everything that the engine under `root` answers.
 
-    `sizes`, `aiter_pads` and `all2all` are tables of results, `members` the names that the engine's enumerations
-    have, `sources` the position of every function that ran.
+    `sizes`, `aiter_pads` and `all2all` are tables of results, `members` the names in the engine's
+    enumerations, `sources` the position of every function that ran.
     """
     engine = link(root, ROCM[0])
     found: dict[str, list[Row]] = {
@@ -324,7 +346,9 @@ def _source_rows(engine: Engine) -> list[Row]:
     return [{"name": name, "file": file, "line": line} for file, line, name in sorted(ran) if "<" not in name]
 
 
-def pad_rows(root: Path, machines: Sequence[Machine] = ROCM, pads: Sequence[tuple[int, int]] = PADS) -> list[Row]:
+def pad_rows(
+    root: Path, machines: Sequence[Machine] = ROCM, pads: Sequence[tuple[int, int]] = PADS
+) -> list[Row]:
     """Return the padding arguments that reach AITER; all machines have to agree.
 
     Raises:
@@ -336,22 +360,15 @@ def pad_rows(root: Path, machines: Sequence[Machine] = ROCM, pads: Sequence[tupl
     return found[0]
 
 
-def _pad_cases(question: Callable[[tuple[int, int]], object], pads: Sequence[tuple[int, int]]) -> Cases:
-    return tuple(_case(pad, ask.ask(lambda pad=pad: question(pad))) for pad in pads)  # type: ignore[misc, arg-type]
-
-
 def _pad_rows(engine: Engine, pads: Sequence[tuple[int, int]]) -> list[Row]:
     overrides = (None, 0) if ask.has_pad_override(engine.tree) else (None,)
-    names = [name for name, _ in ask.activations(engine.tree)] or [None]
+    names: list[str | None] = [name for name, _ in ask.activations(engine.tree)]
     rows: list[Row] = []
     for override in overrides:
-        for name in names:
+        for name in names or [None]:
             grid = {
-                (w4a4, moe_tp): _pad_cases(
-                    lambda pad, w=w4a4, t=moe_tp, n=name, o=override: ask.aiter_pads(  # type: ignore[misc]
-                        engine, _activation(engine, n), w, t, pad, o
-                    ),
-                    pads,
+                (w4a4, moe_tp): _cases(
+                    partial(ask.aiter_pads, engine, _activation(engine, name), w4a4, moe_tp, override), pads
                 )
                 for w4a4 in (False, True)
                 for moe_tp in _MOE_TP
@@ -359,7 +376,7 @@ def _pad_rows(engine: Engine, pads: Sequence[tuple[int, int]]) -> list[Row]:
             more: Row = {} if override is None else {"intermediate_pad_override": override}
             rows += [_pad_row("fused_experts", name or "*", *row) | dict(more) for row in _folded_pads(grid)]
     if ask.has_ck_method(engine.tree):
-        cases = _pad_cases(lambda pad: ask.ck_method_pads(engine, pad), pads)
+        cases = _cases(partial(ask.ck_method_pads, engine), pads)
         rows.append(_pad_row("mxfp4_method_ck", "*", "*", "*", cases))
     return rows
 
@@ -401,18 +418,12 @@ def _transport_rows(engine: Engine, hiddens: Sequence[int]) -> list[Row]:
     rows: list[Row] = []
     for transport in ask.transports(engine, _TRANSPORTS):
         by_dtype = {
-            item: tuple((h, _hidden(engine, transport, dtype, h)) for h in hiddens)
+            item: tuple(
+                (h, ask.ask(partial(ask.transport_hidden, engine, transport, dtype, h))) for h in hiddens
+            )
             for item, dtype in _ITEMS.items()
         }
         if len(set(by_dtype.values())) == 1:
             by_dtype = {"*": next(iter(by_dtype.values()))}
         rows += [{"backend": transport, "dtype": item, "cases": cases} for item, cases in by_dtype.items()]
     return rows
-
-
-def _hidden(engine: Engine, transport: str, dtype: str, hidden: int) -> int | str:
-    assert dtype in DTYPES
-    try:
-        return ask.transport_hidden(engine, transport, dtype, hidden)
-    except ask.REFUSALS as refusal:
-        return f"error: {type(refusal).__name__}"

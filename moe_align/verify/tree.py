@@ -1,12 +1,11 @@
 """An unpacked engine, linked on demand: a name is compiled when something asks for it, and nothing else runs.
 
-A module of the engine is never imported. Its source is parsed, the one definition that is asked for is compiled, and
-what that definition names is looked up in the same way, or is a stand-in. Of the standard library only the modules in
-`_STDLIB` can be reached, and the builtins leave out whatever opens, evaluates or reads.
+A module of the engine is never imported. Its source is parsed, the one definition that is asked for is
+compiled, and what that definition names is looked up in the same way, or is a stand-in. Of the standard
+library only the modules in `_STDLIB` can be reached; the builtins leave out what opens, evaluates or reads.
 """
 
 from __future__ import annotations
-
 import __future__
 
 import ast
@@ -20,10 +19,28 @@ from pathlib import Path
 from moe_align.verify.stand_ins import Unknown, Unlinked
 
 _STDLIB = frozenset(
-    "abc collections contextlib copy dataclasses enum functools inspect itertools math operator re types typing "
-    "typing_extensions warnings".split()
+    (
+        "abc",
+        "collections",
+        "contextlib",
+        "copy",
+        "dataclasses",
+        "enum",
+        "functools",
+        "inspect",
+        "itertools",
+        "math",
+        "operator",
+        "re",
+        "types",
+        "typing",
+        "typing_extensions",
+        "warnings",
+    )
 )
-_HIDDEN = frozenset("open exec eval compile input breakpoint exit quit help __import__".split())
+_HIDDEN = frozenset(
+    ("open", "exec", "eval", "compile", "input", "breakpoint", "exit", "quit", "help", "__import__")
+)
 _KEPT_DECORATORS = frozenset(("staticmethod", "classmethod", "property", "dataclass"))
 _NO_NAME = object()
 
@@ -32,7 +49,7 @@ _NO_NAME = object()
 class _Source:
     """A parsed module.
 
-    `bindings` has the statement that binds each top-level name, `completions` those that set attributes on it later.
+    `bindings` has the statement that binds each top-level name, `completions` those that set its attributes.
     """
 
     file: str
@@ -192,7 +209,7 @@ class _Module:
 
 
 class Tree:
-    """An unpacked wheel under `root`, with `stand_ins` by dotted name in place of what surrounds the engine."""
+    """An unpacked wheel under `root`; `stand_ins`, by dotted name, are what surrounds the engine."""
 
     def __init__(self, root: Path, stand_ins: Mapping[str, object]) -> None:
         self._root = root
