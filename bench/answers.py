@@ -9,7 +9,7 @@ from pathlib import Path
 
 import table
 from chain import chain
-from rivals import Function, rivals
+from rivals import MODULES, Function, installed, rivals
 from table import Query
 from timing import Measure, in_turn, medians, ratios
 
@@ -36,12 +36,14 @@ def measures(folder: Path, rounds: int, quick: bool) -> Iterator[Measure]:
     assert 2 * max(MOST_KEPT, MOST_BOUND) < MANY, "more questions are needed to overflow the memos"
     policy = load_policy(table.HERE / "table.yaml", environ={}, built_in=False)
     sizes = policy.bind(**BOUND)
-    functions = {"chain": chain, "sizes": sizes, **dict(rivals())}
+    functions = {"chain": chain, "sizes": sizes, **dict(rivals(installed() if quick else MODULES))}
     _compare(functions, asked)
     _compare({"chain": chain, "sizes": sizes}, many)
     _compare({"chain": chain, "sizes": sizes}, table.other_sizes(MANY))
     _compare({"chain": chain, "resolve": _resolving(policy)}, [*asked, *many, *table.other_sizes(MANY)])
-    yield from _one_table(policy, functions, asked, many, rounds)
+    yield from _one_table(policy, functions, asked, rounds)
+    for what, questions in (("new sizes", table.other_sizes(MANY)), ("new facts", many)):
+        yield from _never_kept(what, policy, sizes, questions, 1 if quick else max(3, rounds // 3))
     yield from _many_rules(policy, sizes, asked, rounds, _large(folder, 1000 if quick else 10_000))
     yield _bounded(policy, sizes)
 
@@ -128,7 +130,7 @@ def _timed(
 
 
 def _one_table(
-    policy: Policy, functions: dict[str, Function], asked: Sequence[Query], many: Sequence[Query], rounds: int
+    policy: Policy, functions: dict[str, Function], asked: Sequence[Query], rounds: int
 ) -> Iterator[Measure]:
     jobs = {name: _asking(function, asked) for name, function in functions.items()}
     taken = _timed({**jobs, "resolve": _deciding(policy, asked)}, asked, rounds)
@@ -142,8 +144,6 @@ def _one_table(
     whole = taken["resolve"]
     what = "policy.resolve(Facts(…)), kept"
     yield Measure(what, "if/elif chain", ratios(whole, theirs), medians(whole, theirs), 40.0)
-    for what, questions in (("new sizes", table.other_sizes(MANY)), ("new facts", many)):
-        yield from _never_kept(what, policy, functions["sizes"], questions, max(3, rounds // 3))
 
 
 def _never_kept(

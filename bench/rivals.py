@@ -8,23 +8,38 @@ caller must do besides, building their context and rounding both sizes, is done 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import table
 
 Function = Callable[..., tuple[int, int]]
 
+#: The modules of the rivals.
+MODULES = ("zen", "cel_expr_python")
 
-def rivals() -> Iterator[tuple[str, Function]]:
-    """The name and the function of every rival."""
+
+def rivals(modules: Sequence[str] = MODULES) -> Iterator[tuple[str, Function]]:
+    """The name and the function of every rival whose module is among `modules`."""
+    if "zen" in modules:
+        yield from _zen()
+    if "cel_expr_python" in modules:
+        yield "cel-expr-python, compiled expression", _function(_cel())
+
+
+def installed() -> tuple[str, ...]:
+    """Those of the rivals' modules that can be imported here."""
+    return tuple(module for module in MODULES if find_spec(module) is not None)
+
+
+def _zen() -> Iterator[tuple[str, Function]]:
     import zen
 
     expression = zen.compile_expression(table.as_expression("and")).evaluate
     yield "zen-engine, compiled expression", _function(expression)
     decision = zen.ZenEngine().create_decision(json.dumps(table.as_decision_table()))
     yield "zen-engine, decision table", _function(lambda facts: decision.evaluate(facts)["result"]["number"])
-    yield "cel-expr-python, compiled expression", _function(_cel())
 
 
 def _cel() -> Callable[[dict[str, Any]], int]:

@@ -1,8 +1,8 @@
 """Measure moe-align against what one would use in its place: `python bench/run.py`.
 
-Prints a table and writes `bench/RESULTS.md`; with `--quick` it only tries everything once, in a
-minute, and writes nothing. Every answer of every rival is compared with ours first: where one
-differs, this ends with an error and prints no time. Needs `pip install -e .[bench]`.
+Prints a table and writes `bench/RESULTS.md`. Every answer of every rival is compared with ours first:
+where one differs, this ends with an error. Needs `pip install -e .[bench]`. With `--quick` it tries little of
+everything, in a minute, leaves out rivals that are not installed, and writes nothing.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import answers
 import files
 import starts
+from rivals import MODULES, installed
 from timing import Measure
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
@@ -57,6 +58,8 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=15, help="counted rounds of each comparison")
     chosen = parser.parse_args()
     rounds = 3 if chosen.quick else chosen.rounds
+    if chosen.quick and set(installed()) != set(MODULES):
+        print(f"compared with {', '.join(installed()) or 'no rule engine'}: the others are not installed")
     with tempfile.TemporaryDirectory() as folder:
         measured = []
         for measure in _all(Path(folder), rounds, chosen.quick):
@@ -76,8 +79,8 @@ def _all(folder: Path, rounds: int, quick: bool) -> Iterator[Measure]:
 def _line(measure: Measure) -> str:
     ours, theirs = measure.times
     low, middle, high = _spread(measure)
-    target = _target(measure)
-    return f"{middle:>7} ({low} – {high}) {target:<14} {measure.what} · {ours} / {measure.against} · {theirs}"
+    spread, target = f"({low} – {high})", _target(measure)
+    return f"{middle:>7} {spread:<18} {target:<12} {measure.what} {ours} / {measure.against} {theirs}"
 
 
 def _spread(measure: Measure) -> tuple[str, str, str]:
