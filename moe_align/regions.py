@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from . import facts as keys
 from .facts import Facts
@@ -21,53 +20,74 @@ from .vocabulary import Vocabulary
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What one rule decides in its phase, or, without a rule, where a pack does not cover a release.
+    """What one rule asks for in its phase, or, without a rule, where a pack does not cover a release.
 
-    `asked` is what the rule asks for; `boxes`, disjoint, are what of it no earlier rule decides.
-    `place` orders the parts of a phase: the first that matches wins.
+    Parts stand in the order in which they are tried, at `place`: the first that matches wins.
     """
 
     place: int
     pack: Pack
     rule: Rule | None
     asked: tuple[Box, ...]
-    boxes: tuple[Box, ...]
 
     @property
     def address(self) -> str:
         return self.rule.address if self.rule else f"{self.pack.name} (not covered)"
 
 
+class Phase:
+    """The parts of one phase in order, and which of them a box can meet."""
+
+    def __init__(self, space: Space, packs: Sequence[Pack]) -> None:
+        self.parts = tuple(_parts(space, packs))
+        self._owners = tuple(part for part in self.parts for _ in part.asked)
+        self._index = Index(box for part in self.parts for box in part.asked)
+
+    def near(self, box: Box) -> Iterator[tuple[Part, Box]]:
+        """The parts that may match in `box`, in order, each with one box that it asks for."""
+        return ((self._owners[position], self._index.boxes[position]) for position in self._index.near(box))
+
+    def decided(self, part: Part, within: Box | None = None) -> Iterator[Box]:
+        """Where `part` is the one that matches (in `within`, if given), lazily, as disjoint boxes."""
+        for asked in part.asked:
+            box = asked if within is None else asked & within
+            yield from outside([box], [other for owner, other in self.near(box) if owner.place < part.place])
+
+    def winners(self, box: Box, after: int = -1) -> Iterator[tuple[Part | None, Box]]:
+        """The parts behind place `after` that match in `box`, each with its share; `None` where none does."""
+        rest = [box]
+        for part, asked in self.near(box):
+            if part.place <= after:
+                continue
+            yield from ((part, piece & asked) for piece in rest if not piece.isdisjoint(asked))
+            rest = list(outside(rest, [asked]))
+            if not rest:
+                return
+        yield from ((None, piece) for piece in rest if not piece.is_empty)
+
+
 class Regions:
-    """The phases of a stack as sets; everything is made when it is first asked for."""
+    """The phases of a stack as sets; each is made when it is first asked for."""
 
     def __init__(self, stack: Stack, space: Space | None = None) -> None:
         self.stack = stack
         self.space = space or space_of([stack])
-        self._parts: dict[str, tuple[Part, ...]] = {}
+        self._phases: dict[str, Phase] = {}
 
-    def parts(self, phase: str) -> tuple[Part, ...]:
-        """The parts of a phase in the order in which they are tried."""
-        if phase not in self._parts:
-            self._parts[phase] = _parts(self.space, self.stack.phases[phase])
-        return self._parts[phase]
-
-    @cached_property
-    def all_parts(self) -> tuple[Part, ...]:
-        """The parts of all phases that have a rule."""
-        return tuple(part for phase in PHASES for part in self.parts(phase) if part.rule)
+    def phase(self, name: str) -> Phase:
+        if name not in self._phases:
+            self._phases[name] = Phase(self.space, self.stack.phases[name])
+        return self._phases[name]
 
     def spoken_for(self, pack: Pack) -> tuple[Box, ...]:
         """Everything that a pack says it is about: what it needs, in the releases that it covers."""
-        return _boxes(self.space, (*pack.needs, *pack.covers), ())
+        return boxes_of(self.space, (*pack.needs, *pack.covers))
 
-    def undecided(self, phase: str) -> tuple[Box, ...]:
-        """What the packs of a phase are about and none of its rules decides, as disjoint boxes."""
-        decided = [box for part in self.parts(phase) for box in part.asked]
-        gaps: list[Box] = []
+    def undecided(self, phase: str) -> Iterator[Box]:
+        """What the packs of a phase are about and none of its rules decides, as boxes, lazily."""
         for pack in self.stack.phases[phase]:
-            gaps += outside(self.spoken_for(pack), [*decided, *gaps])
-        return tuple(gaps)
+            for box in self.spoken_for(pack):
+                yield from (piece for part, piece in self.phase(phase).winners(box) if part is None)
 
 
 def space_of(stacks: Sequence[Stack]) -> Space:
@@ -127,7 +147,7 @@ def box_of(space: Space, conditions: Iterable[Condition]) -> Box:
     return space.box(sets)
 
 
-def _boxes(space: Space, when: Iterable[Condition], unless: Sequence[Condition]) -> tuple[Box, ...]:
+def boxes_of(space: Space, when: Iterable[Condition], unless: Sequence[Condition] = ()) -> tuple[Box, ...]:
     """Where `when` holds and `unless` does not, as disjoint boxes."""
     box = box_of(space, when)
     if box.is_empty:
@@ -135,36 +155,17 @@ def _boxes(space: Space, when: Iterable[Condition], unless: Sequence[Condition])
     return box - box_of(space, unless) if unless else (box,)
 
 
-def asked_by(space: Space, pack: Pack, rule: Rule) -> tuple[Box, ...]:
-    """What a rule asks for, its pack's needs and releases among it."""
-    return _boxes(space, (*pack.needs, *pack.covers, *rule.when), rule.unless)
-
-
-def _parts(space: Space, packs: Sequence[Pack]) -> tuple[Part, ...]:
-    listed: list[tuple[Pack, Rule | None, tuple[Box, ...]]] = []
+def _parts(space: Space, packs: Sequence[Pack]) -> Iterator[Part]:
+    place = 0
     for pack in packs:
         if pack.covers:
             needed = box_of(space, pack.needs)
-            listed.append((pack, None, needed - box_of(space, pack.covers)))
-        listed += [(pack, rule, asked_by(space, pack, rule)) for rule in pack.rules]
-    owners = [place for place, (_, _, asked) in enumerate(listed) for _ in asked]
-    index = Index(box for _, _, asked in listed for box in asked)
-    return tuple(
-        Part(place, pack, rule, asked, tuple(_left(place, asked, index, owners)))
-        for place, (pack, rule, asked) in enumerate(listed)
-    )
-
-
-def _left(place: int, asked: tuple[Box, ...], index: Index, owners: Sequence[int]) -> Iterator[Box]:
-    """What of `asked` no part before `place` asks for."""
-    for box in asked:
-        earlier = [index.boxes[near] for near in index.near(box) if owners[near] < place]
-        yield from outside([box], earlier)
-
-
-def matching(parts: Sequence[Part], point: Mapping[str, object]) -> Part | None:
-    """The part that holds a point of the space, or `None`."""
-    return next((part for part in parts if any(box.contains(point) for box in part.boxes)), None)  # type: ignore[arg-type]
+            yield Part(place, pack, None, needed - box_of(space, pack.covers))
+            place += 1
+        for rule in pack.rules:
+            when = (*pack.needs, *pack.covers, *rule.when)
+            yield Part(place, pack, rule, boxes_of(space, when, rule.unless))
+            place += 1
 
 
 # --- points that are good to read ----------------------------------------------------------------------
