@@ -78,7 +78,7 @@ def cached_models(environ: Mapping[str, str] | None = None) -> tuple[Model, ...]
 
     models = load_models()
     if kept is not None and _stamps([file]) == before:
-        _write(kept, json.dumps([_plain(model) for model in models]))
+        _write(kept, json.dumps({"models": [_plain(model) for model in models]}))
     return models
 
 
@@ -165,7 +165,7 @@ def _read_models(file: str) -> tuple[Model, ...]:
     from .models import Model
 
     with open(file, encoding="utf-8") as stream:
-        entries = json.load(stream)
+        entries = json.load(stream)["models"]
     return tuple(Model(**{**entry, **_tuples(entry)}) for entry in entries)
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ..cache import cached_models, cached_policy
 from ..errors import PolicyError, Problem, did_you_mean
-from ..facts import VERSIONS, Facts
+from ..facts import Facts
 from .flags import Said, flag_name
 
 TYPE_CHECKING = False
@@ -47,10 +47,10 @@ def question(said: Said) -> Question:
     facts = Facts.of(said.facts)
     _check_capabilities(policy.stack.vocabulary, facts)
     if said.model is None:
-        return Question(policy, facts, None, tuple(_builds(facts)))
+        return Question(policy, facts, None, ())
     model = find(said.model)
     vocabulary = policy.stack.vocabulary
-    notes = (*_builds(facts), *_overruled(vocabulary, model, facts), *model.notes)
+    notes = (*_overruled(vocabulary, model, facts), *model.notes)
     return Question(policy, with_model(vocabulary, facts, model), model, notes)
 
 
@@ -125,22 +125,6 @@ def _overruled(vocabulary: Vocabulary, model: Model, facts: Facts) -> Iterator[s
 
 def _text(value: object) -> object:
     return str(value).lower() if isinstance(value, bool) else value
-
-
-def _builds(facts: Facts) -> Iterator[str]:
-    """Releases that are none: which one each is treated as."""
-    from ..versions import release
-
-    for key, value in facts.items():
-        if key not in VERSIONS:
-            continue
-        # What is no version at all is refused with the other facts.
-        try:
-            said = release(str(value)).note
-        except ValueError:
-            continue
-        if said:
-            yield f"{key} {value}: {said}"
 
 
 def explained(fault: PolicyError, asked: Question) -> PolicyError:

@@ -61,7 +61,7 @@ def answer_of(asked: Question, *, models: bool) -> Answer:
         values,
         _covered(asked),
         [layer.name for layer in policy.stack.layers],
-        asked.notes,
+        (*decision.notes, *asked.notes),
     )
     if decision.status != "decided" or not models:
         return answer

@@ -96,14 +96,18 @@ def explain_text(answer: Answer, phases: Phases, style: Style) -> str:
 
 
 def _pack(pack: Pack, listed: Sequence[Tried], style: Style) -> list[str]:
-    place = style.paint(f"  {pack.name}", "head") + style.paint(f"  {pack.location.file}", "faint")
     if not listed:
         return []
     first = listed[0]
     if first.of_pack and all(tried.condition is first.condition for tried in listed):
-        return [place, style.paint(f"    no       all {len(listed)} rules: {_failed(first)}", "faint")]
+        return [style.paint(f"  {pack.name}, {_number(len(listed))}: {_failed(first)}", "faint")]
+    place = style.paint(f"  {pack.name}", "head") + style.paint(f"  {pack.location.file}", "faint")
     names = max(len(tried.rule.id) for tried in listed)
     return [place, *(_tried(tried, names, style) for tried in listed)]
+
+
+def _number(rules: int) -> str:
+    return "its rule" if rules == 1 else f"all {rules} rules"
 
 
 _SHOWN = {"wins": "wins", "fails": "no", "later": "later", "depends": "depends", "skipped": "–"}

@@ -79,39 +79,45 @@ def folded(text: str, room: int | None) -> list[str]:
 
 def table(style: Style, head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:
     """A table with its head; numbers stand to the right. Last columns go where the width is too small."""
-    columns = len(head)
-    while columns > 2 and style.width is not None and _width(head, body, columns) > style.width:
-        columns -= 1
+    columns, gap = len(head), GAP
+    while style.width is not None and _width(head, body, columns, gap) > style.width:
+        if gap > NARROW:
+            gap = NARROW
+        elif columns == 2:
+            break
+        else:
+            columns -= 1
     widths = _widths(head, body, columns)
     right = [bool(body) and all(_is_number(row[column]) for row in body) for column in range(columns)]
-    lines = [style.paint(_line(head, widths, right), "head")]
-    lines += [_line(row, widths, right) for row in body]
+    lines = [style.paint(_line(head, widths, right, gap), "head")]
+    lines += [_line(row, widths, right, gap) for row in body]
     if columns < len(head):
         lines.append(style.paint(f"(not shown for want of room: {', '.join(head[columns:])})", "faint"))
     return lines
 
 
-GAP = 3
+#: Columns stand so far apart, or so where room is scarce.
+GAP, NARROW = 3, 2
 
 
 def _widths(head: Sequence[str], body: Sequence[Sequence[str]], columns: int) -> list[int]:
     return [max(len(row[column]) for row in (head, *body)) for column in range(columns)]
 
 
-def _width(head: Sequence[str], body: Sequence[Sequence[str]], columns: int) -> int:
-    return sum(_widths(head, body, columns)) + GAP * (columns - 1)
+def _width(head: Sequence[str], body: Sequence[Sequence[str]], columns: int, gap: int) -> int:
+    return sum(_widths(head, body, columns)) + gap * (columns - 1)
 
 
 def _is_number(cell: str) -> bool:
     return cell.replace(".", "").replace("→", "").replace(" ", "").isdigit() or cell == "–"
 
 
-def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+def _line(row: Sequence[str], widths: Sequence[int], right: Sequence[bool], gap: int = GAP) -> str:
     cells = (
         f"{cell:>{width}}" if to_right else f"{cell:<{width}}"
         for cell, width, to_right in zip(row, widths, right, strict=False)
     )
-    return (" " * GAP).join(cells).rstrip()
+    return (" " * gap).join(cells).rstrip()
 
 
 def prose_table(style: Style, head: Sequence[str], body: Sequence[Sequence[str]]) -> list[str]:

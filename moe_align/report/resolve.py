@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ..facts import VERSIONS
 from ..record import NamedTuple
 from .lines import Row, Style, folded, rows, table
 from .words import (
@@ -31,6 +30,9 @@ SHAPE = 1
 
 #: So many alternatives and models are worth reading; `--json` and `list` have the rest.
 MOST = 12
+
+#: So many answers of an undecided question.
+MOST_ANSWERS = 6
 
 
 class ModelCost(NamedTuple):
@@ -119,13 +121,13 @@ def _open(decision: Decision) -> Plain:
     """Each open fact with what each of its values would give; other open facts may leave several answers."""
     found: dict[str, dict[str, list[str]]] = {key: {} for key in decision.open}
     for alternative in decision.alternatives:
-        for key, text in alternative.where.items():
-            for value in [text] if key in VERSIONS else text.split(", "):
+        for key, accepts in alternative.accepts.items():
+            for value in sorted(accepts) if isinstance(accepts, frozenset) else [str(accepts)]:
                 answers = found.setdefault(key, {}).setdefault(value, [])
                 if alternative.then not in answers:
                     answers.append(alternative.then)
     return {
-        key: {value: " or ".join(then) for value, then in values.items()} for key, values in found.items()
+        key: {value: "; or ".join(then) for value, then in values.items()} for key, values in found.items()
     }
 
 
@@ -166,11 +168,12 @@ def _dimension(name: str, size: Size, answer: Answer, computed: str) -> str:
     if size.native is not None and size.allocated is not None:
         stays = f" ({size.resident} once loaded)" if size.resident not in (None, size.allocated) else ""
         return f"{name} {computed}{size.native} → {size.allocated}{stays}"
-    if size.multiple is not None:
-        return f"{name} native" if size.multiple == 1 else f"{name} × {size.multiple}"
     winner = answer.decision.winner
+    verb = "must be " if winner is not None and winner.outcome.form == "require" else ""
+    if size.multiple is not None:
+        return f"{name} native" if size.multiple == 1 else f"{name} {verb}× {size.multiple}"
     multiple = getattr(winner.outcome, name) if winner else None
-    return f"{name} × {multiple}" if multiple else f"{name} open"
+    return f"{name} {verb}× {multiple}" if multiple else f"{name} open"
 
 
 def _details(answer: Answer) -> Iterable[Row]:
@@ -181,12 +184,16 @@ def _details(answer: Answer) -> Iterable[Row]:
     if decision.status == "rejected" and decision.rule:
         yield Row("rule", [decision.rule])
     if winner is not None and winner.why:
-        yield Row("why", [winner.why + (f" ({winner.source})" if winner.source else "")])
+        said = "" if winner.why in (decision.reason or "") else winner.why
+        source = f"({winner.source})" if winner.source else ""
+        if said or source:
+            yield Row("why", [f"{said} {source}".strip()])
     yield from _asked(answer)
     engine = str(answer.values.get("engine"))
+    decisive = {other.key for other in answer.differences}
     for label, items in (
         ("implied", implied_text(decision.implied)),
-        ("assumed", assumed_text(decision.assumed, engine, released=engine in answer.values)),
+        ("assumed", assumed_text(decision.assumed, decisive=decisive, released=engine in answer.values)),
         ("differs", _differs(answer)),
     ):
         if items:
@@ -198,6 +205,9 @@ def _details(answer: Answer) -> Iterable[Row]:
         yield Row("note", [note], "warn")
     if answer.layers[:1] not in ([], ["built-in"]):
         yield Row("rules", [" over ".join(answer.layers)])
+    if decision.status == "undecided":
+        flags = [f"--{key.replace('_', '-')}" for key in decision.open if "." not in key]
+        yield Row("say", [f"more: {', '.join(flags)}"] if flags else ["more"])
     if decision.status in ("undecided", "unknown"):
         yield Row("see", ["moe-align explain, with the same facts, for every rule and what it needs"])
 
@@ -262,18 +272,22 @@ def _then(decision: Decision, then: str) -> str:
 
 
 def _alternatives(decision: Decision) -> Iterable[Row]:
+    """What holds in which part of the open facts: the answers, or the rules behind the one answer."""
     by_answer: dict[str, list[str]] = {}
     for alternative in decision.alternatives:
-        where = ", ".join(
-            f"{name_text(key)} {listed(values.split(', '), 8, '/')}"
-            for key, values in alternative.where.items()
-        )
-        by_answer.setdefault(alternative.then, []).append(where)
-    for then, places in list(by_answer.items())[:MOST]:
-        shown = f"{'; or '.join(places[:3])}{f'; and {len(places) - 3} more' if len(places) > 3 else ''}"
-        yield Row("if", [f"{shown} → {then}"])
-    if len(by_answer) > MOST:
-        yield Row("if", [f"{len(by_answer) - MOST} more answers: see --json"])
+        where = ", ".join(f"{name_text(key)} {_any_of(text)}" for key, text in alternative.where.items())
+        then = alternative.then if decision.status == "undecided" else f"by {alternative.rule}"
+        by_answer.setdefault(then, []).append(where)
+    for then, places in list(by_answer.items())[:MOST_ANSWERS]:
+        more = f"; or {len(places) - 2} other ways" if len(places) > 2 else ""
+        shown = "; or ".join(places[:2]) + more
+        yield Row("if", [f"{shown} → {then}" if shown else then])
+    if len(by_answer) > MOST_ANSWERS:
+        yield Row("if", [f"{len(by_answer) - MOST_ANSWERS} more answers: see --json"])
+
+
+def _any_of(values: str) -> str:
+    return listed(values.split(", "), 8, "/")
 
 
 def _launch(decision: Decision) -> Iterable[Row]:
@@ -308,38 +322,36 @@ def _warning(check: Check) -> Row | None:
 
 def _models(answer: Answer, style: Style) -> list[str]:
     """The known models: what one rank holds of each, largest first."""
-    hidden = any(
+    shown = answer.models[:MOST]
+    padded = any(
         model.decision.hidden.allocated != model.decision.hidden.native
-        for model in answer.models
+        for model in shown
         if model.decision.status == "decided"
     )
-    head = ["model", "layers", *(["hidden"] if hidden else []), "intermediate per rank"]
-    head += ["GiB per rank, created → resident", *(f"at {other}" for other in answer.alternatives)]
-    shown = answer.models[:MOST]
-    body = [_model_row(model, hidden, len(answer.alternatives)) for model in shown]
+    head = ["model", *(["hidden"] if padded else []), "per rank: intermediate", "GiB created → resident"]
+    head += [f"at {other}" for other in answer.alternatives]
+    names = max(len(model.name) for model in shown)
+    body = [_model_row(model, names, padded, len(answer.alternatives)) for model in shown]
     lines = table(style, head, body)
     if len(answer.models) > MOST:
         lines.append(f"and {len(answer.models) - MOST} smaller ones: `moe-align list models`")
     return lines
 
 
-def _model_row(model: ModelCost, hidden: bool, others: int) -> list[str]:
-    decision, ranks = model.decision, model.ranks
-    row = [model.name, str(model.layers or "–")]
+def _refusal(decision: Decision) -> str:
+    """Why a model is refused, without the reason's reason."""
+    return f"{decision.status}: {(decision.reason or '').partition(': ')[0]}"
+
+
+def _model_row(model: ModelCost, names: int, padded: bool, others: int) -> list[str]:
+    decision, layers, cost = model.decision, model.layers, model.cost
+    row = [f"{model.name:<{names}} {layers or '–':>2} L"]
     if decision.status != "decided":
-        return [
-            *row,
-            *(["–"] if hidden else []),
-            f"{decision.status}: {decision.reason}",
-            "–",
-            *["–"] * others,
-        ]
-    native, allocated = decision.intermediate.native, decision.intermediate.allocated
-    split = f"{model.intermediate} / {ranks} = " if model.intermediate and ranks != 1 else ""
-    if hidden:
+        return [*row, *(["–"] if padded else []), _refusal(decision), "–", *["–"] * others]
+    split = f"{model.intermediate} / {model.ranks} = " if model.intermediate and model.ranks != 1 else ""
+    if padded:
         row.append(f"{decision.hidden.native} → {decision.hidden.allocated}")
-    row.append(f"{split}{native} → {allocated}")
-    layers, cost = model.layers, model.cost
+    row.append(f"{split}{decision.intermediate.native} → {decision.intermediate.allocated}")
     if cost is None or layers is None:
         return [*row, "–", *["–"] * others]
     stays = f" → {gib(cost.resident * layers)}" if cost.resident is not None else ""

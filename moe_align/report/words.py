@@ -7,7 +7,7 @@ from ..versions import VersionSet, key_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from ..packs import Accepts
     from ..versions import Interval, Key
@@ -33,43 +33,27 @@ _RANKS = {
 #: Values that say enough without their key.
 _PLAIN = frozenset({"scheme", "platform", "arch", "backend", "activation"})
 
-#: Assumptions that go without saying: nothing is switched on.
-_SILENT = {
-    "pcp": 1,
-    "sp": 1,
-    "all2all": "none",
-    "lora": "false",
-    "bias": "false",
-    "fused_shared_experts": 0,
-    "model_type": "other",
-    "kernel": "default",
-}
-
 #: Facts that are arithmetic on others, or that another one says already.
 _DERIVED = frozenset(
-    {"moe_tp", "moe_ep", "native_hidden", "native_intermediate", "intermediate_per_partition", "gated"}
+    {"moe_tp", "moe_ep", "gated", "hidden", "intermediate"}
+    | {"native_hidden", "native_intermediate", "intermediate_per_partition"}
 )
 
-_FIRST = ("engine", *VERSIONS, "tp", "ep", "dp")
-
-_ENGINES = frozenset({"vllm", "sglang", "atom"})
+#: Assumptions that are worth a word whatever hangs on them, in this order.
+_ALWAYS = ("engine", *VERSIONS, "tp", "ep", "dp", "method")
 
 GIB = 2**30
 
 
-def assumed_text(assumed: Mapping[str, str | int], engine: str, *, released: bool) -> list[str]:
+def assumed_text(assumed: Mapping[str, str | int], *, decisive: Collection[str], released: bool) -> list[str]:
     """What was assumed, in a few words, most important first.
 
-    What is off is not worth a word, nor is the release of another engine than `engine`, nor an
-    engine of which the release is known.
+    Of the many things that are off, only those in `decisive` are worth one: another value of them would
+    change the answer. The engine needs none where its release is known.
     """
-    spoken = {key: value for key, value in assumed.items() if _SILENT.get(key) != value}
-    for other in _ENGINES - {engine}:
-        spoken.pop(other, None)
-    if released:
-        spoken.pop("engine", None)
-    order = sorted(spoken, key=lambda key: _FIRST.index(key) if key in _FIRST else len(_FIRST))
-    return [fact_text(key, spoken[key]) for key in order]
+    spoken = [key for key in _ALWAYS if key in assumed and not (key == "engine" and released)]
+    spoken += [key for key in assumed if key in decisive and key not in _ALWAYS]
+    return [fact_text(key, assumed[key]) for key in spoken]
 
 
 def implied_text(implied: Mapping[str, str | int]) -> list[str]:
