@@ -1,4 +1,4 @@
-"""A float32 MoE expert whose sums run in one fixed order, so that a zero tail cannot change one bit of them."""
+"""A float32 MoE expert whose sums run in one fixed order, so that a zero tail cannot change a bit of them."""
 
 from collections.abc import Callable
 
@@ -60,7 +60,7 @@ def expert(
     w13_bias: torch.Tensor | None = None,
     w2_bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """One expert's output, as large as `x` `[tokens, hidden]`; w13 is `[2·I or I, hidden]`, w2 `[hidden, I]`."""
+    """One expert's output, as large as `x` `[tokens, hidden]`; w13 `[2·I or I, hidden]`, w2 `[hidden, I]`."""
     rows = ordered_matmul(x, w13, w13_bias)
     operands = [rows]
     if is_gated(activation):

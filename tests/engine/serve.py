@@ -39,7 +39,7 @@ def without_fill() -> None:
 
 
 def watch_pads(seen: list[list[float]]) -> None:
-    """Put into `seen`, for each time a layer is repacked, the largest of its pad cells and of its live ones."""
+    """Put into `seen`, each time a layer is repacked, the largest of its pad cells and of its live ones."""
     from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import UnquantizedFusedMoEMethod
 
     process = UnquantizedFusedMoEMethod.process_weights_after_loading

@@ -116,7 +116,8 @@ def test_apply_pads_and_gives_the_same_tokens(model, absent, rules):
     assert applied.status == 0, applied.log
     assert applied.sizes == {sizes(128)}
     assert applied.tokens == absent.tokens
-    assert applied.said("96 → 128") and applied.said("tiny/padded")
+    assert applied.said("96 → 128")
+    assert applied.said("tiny/padded")
     assert applied.found["config"]["moe_align"]["digest"]
     assert applied.found["hash"] != absent.found["hash"]
 
@@ -129,7 +130,7 @@ def test_without_the_fill_the_same_memory_gives_wrong_tokens(model, absent, rule
 
 
 def test_pads_are_zero_again_after_a_reload(model, rules):
-    """Seen where vLLM begins to repack, since its CPU kernels give wrong tokens after any reload, padded or not."""
+    """Seen where vLLM begins to repack: its CPU kernels give wrong tokens after any reload, padded or not."""
     environment = {"MOE_ALIGN_MODE": "apply", "MOE_ALIGN_RULES": rules(128)}
     reloaded = serve(model, environment, poison=True, reload=True)
     assert reloaded.status == 0, reloaded.log

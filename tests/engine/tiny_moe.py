@@ -1,4 +1,4 @@
-"""A tiny Qwen3-MoE checkpoint from a seed: small enough for a test, random enough that tokens depend on it."""
+"""A tiny Qwen3-MoE checkpoint from a seed: small enough for a test, so random that tokens depend on it."""
 
 import json
 from pathlib import Path

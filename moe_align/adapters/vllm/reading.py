@@ -28,21 +28,13 @@ class Process:
     vllm: str
     aiter: str | None
     model_type: str | None
-    tp: int
-    pcp: int
-    dp: int
-    expert_parallel: bool
-    elastic: bool
+    elastic: bool  # expert parallelism may scale while the engine runs
 
     def facts(self) -> Given:
         given: Given = {
             "engine": "vllm",
             "vllm": self.vllm,
             "platform": self.platform,
-            "tp": self.tp,
-            "pcp": self.pcp,
-            "dp": self.dp,
-            "ep": self.tp * self.pcp * self.dp if self.expert_parallel else 1,
         }
         optional = {"arch": self.arch, "aiter": self.aiter, "model_type": self.model_type}
         return given | {key: value for key, value in optional.items() if value is not None}
@@ -53,7 +45,6 @@ def read_process(vllm_config: Any, aiter: str | None) -> Process:
     import vllm
     from vllm.platforms import current_platform
 
-    parallel = vllm_config.parallel_config
     model = vllm_config.model_config
     platform = _platform(current_platform)
     return Process(
@@ -62,11 +53,7 @@ def read_process(vllm_config: Any, aiter: str | None) -> Process:
         vllm=vllm.__version__,
         aiter=aiter,
         model_type=getattr(getattr(model, "hf_config", None), "model_type", None),
-        tp=parallel.tensor_parallel_size,
-        pcp=getattr(parallel, "prefill_context_parallel_size", 1),
-        dp=parallel.data_parallel_size,
-        expert_parallel=parallel.enable_expert_parallel,
-        elastic=getattr(parallel, "enable_elastic_ep", False),
+        elastic=getattr(vllm_config.parallel_config, "enable_elastic_ep", False),
     )
 
 
@@ -91,15 +78,16 @@ def read_layer(layer: Any, method: Any, entering: tuple[int, int]) -> Given | No
         "all2all": str(parallel.all2all_backend) if parallel.use_all2all_kernels else "none",
         "bias": moe.has_bias,
         "lora": moe.is_lora_enabled,
-        "moe_tp": parallel.tp_size,
-        "moe_ep": parallel.ep_size,
+        **_parallel(parallel),
         "fused_shared_experts": layer.expert_map_manager.num_fused_shared_experts,
         "experts": moe.num_logical_experts,
         "topk": moe.experts_per_token,
         "hidden": entering[0],
         "intermediate_per_partition": entering[1],
-        "intermediate": moe.intermediate_size,
     }
+    if moe.intermediate_size == entering[1] * parallel.tp_size:
+        # Elsewhere vLLM has padded the shard before this point: only what enters is known for sure.
+        given["intermediate"] = moe.intermediate_size
     if entry.backend:
         given["backend"] = _backend(method, entry.backend)
     blocks = _path(method, entry.block) if entry.block else None
@@ -147,6 +135,19 @@ def _scheme(method: Any, scheme: str | Lookup) -> str:
 def _backend(method: Any, attribute: str) -> str:
     backend = getattr(method, attribute, None)
     return getattr(backend, "name", None) or str(backend)
+
+
+def _parallel(parallel: Any) -> Given:
+    """The ranks as launched, and as they share the experts: vLLM folds the first into the second."""
+    ranks = parallel.ep_size if parallel.use_ep else parallel.tp_size
+    return {
+        "tp": ranks // (parallel.dp_size * parallel.pcp_size),
+        "dp": parallel.dp_size,
+        "pcp": parallel.pcp_size,
+        "ep": parallel.ep_size if parallel.use_ep else 1,
+        "moe_tp": parallel.tp_size,
+        "moe_ep": parallel.ep_size,
+    }
 
 
 def _name(dtype: object) -> str:
