@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .known import Known
-    from .packs import Accepts, Amount, Condition, Multiple, Outcome, Pad, Rule
+    from .packs import Accepts, Amount, Condition, Count, Multiple, Outcome, Pad, Rule
     from .space import Ints
 
     Step = tuple[str, Any]  # what is done, and the number or the sizes with which
@@ -164,7 +164,29 @@ def _both(rule: Rule, outcome: Outcome, state: Known, flow: Flow) -> tuple[Flow,
         if reason is not None:
             return flow, reason
         flow = flow.having(name, made)
-    return flow, None
+    return (flow, None) if outcome.count is None else _counted(rule, outcome.count, state, flow)
+
+
+def _counted(rule: Rule, count: Count, state: Known, flow: Flow) -> tuple[Flow, str | None]:
+    """The flow with the experts that are missing to the count; or why that is refused."""
+    experts, factor = state.values.get("experts"), _known(count.multiple, state)
+    least = 1 if count.at_least is None else _known(count.at_least, state)
+    redundant = state.values.get("redundant_experts", 0)
+    if not (isinstance(experts, int) and isinstance(redundant, int) and factor and least):
+        return flow, None
+    total = experts + redundant + flow.experts
+    made = _round_up(max(total, least), factor)
+    if made == total:
+        return flow, None
+    if rule.outcome.form == "require":
+        wanted = f"a multiple of {factor}" if total % factor else f"at least {least}"
+        return flow, f"{total} experts are not {wanted}: {rule.why}"
+    return flow._replace(experts=flow.experts + made - total), None
+
+
+def _known(item: int | str, state: Known) -> int | None:
+    value = state.values.get(item) if isinstance(item, str) else item
+    return value if isinstance(value, int) else None
 
 
 def number(multiple: Multiple, state: Known) -> int | None:
@@ -219,7 +241,7 @@ def _rounded(dimension: Dimension, factor: int, least: int) -> Dimension:
 
 def _taken(dimension: Dimension, steps: Sequence[Step], multiple: int | None) -> Dimension:
     if dimension.size is not None:
-        return dimension._replace(size=_walked(dimension.size, steps), multiple=multiple)
+        return dimension._replace(size=walked(dimension.size, steps), multiple=multiple)
     return dimension._replace(steps=_joined(dimension.steps, steps), multiple=multiple)
 
 
@@ -235,7 +257,8 @@ def _joined(steps: tuple[Step, ...], more: Sequence[Step]) -> tuple[Step, ...]:
     return steps
 
 
-def _walked(size: int, steps: Sequence[Step]) -> int:
+def walked(size: int, steps: Sequence[Step]) -> int:
+    """A size after all steps."""
     for step, by in steps:
         size = _STEPS[step](size, by)
     return size
@@ -314,7 +337,7 @@ def _refined(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str | None]:
             needs = dimension.needs or missing or (DIMENSIONS[name],)
             flow = flow.having(name, _waiting(dimension, pending, needs))
         return flow, None
-    fitted = _fitted(blocks, sizes, refine.fits)
+    fitted = fitted_blocks(blocks, sizes, refine.fits)
     if min(fitted.values()) >= refine.floor:
         return flow._replace(blocks=tuple(fitted.items())), None
     if otherwise.form == "reject":
@@ -322,7 +345,7 @@ def _refined(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str | None]:
     return _both(rule, otherwise, state, flow)
 
 
-def _fitted(blocks: Mapping[str, int], sizes: Sequence[int], fits: str) -> dict[str, int]:
+def fitted_blocks(blocks: Mapping[str, int], sizes: Sequence[int], fits: str) -> dict[str, int]:
     """The blocks that fit: each for itself in one size; in both sizes all become one, if any has to."""
     if fits != "both":
         return {name: math.gcd(block, *sizes) for name, block in blocks.items()}

@@ -1,0 +1,370 @@
+"""All ways through the phases at once: which rules decide, and what becomes of sizes that nobody has given.
+
+A route is a box of facts as they enter the first phase, with the steps that sizes take from there.
+Conditions on sizes are turned back into conditions on the entering ones, as `resolve` does. The phase
+`select` is not walked: whatever backend it picks is one of those that routes begin with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+
+from .flow import Dimension, Flow, apply, entering_part, fitted_blocks, number, walked
+from .known import Known
+from .packs import DIMENSIONS, PHASES, Condition, Multiple, Outcome, Pad, Rule
+from .regions import Part, Regions
+from .space import Box, FactSet, Ints, SpaceTooLarge, outside
+from .space.pieces import Piece, canonical
+from .vocabulary import Vocabulary
+
+WALKED = tuple(phase for phase in PHASES if phase != "select")
+
+#: An open number that a multiple is made of is tried with these values, and with no others.
+TRIED: Mapping[str, tuple[int, ...]] = {
+    "act_bytes": (1, 2, 4),
+    "block_n": (32, 64, 128, 256),
+    "block_k": (32, 64, 128, 256),
+    "group": (16, 32, 64, 128),
+}
+_TRIED_ELSE = (1, 2, 4, 8)
+
+#: Sizes are enumerated up to this before they are called too many.
+MOST_SIZES = 2**17
+
+_FIRST = {"native_hidden": "hidden", "native_intermediate": "intermediate_per_partition"}
+_NAMES = {key: name for name, key in DIMENSIONS.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One way through the phases: for the facts of `box`, these rules decide, with this outcome.
+
+    `sizes` are the steps of both dimensions as far as the route has come, `allocated` those up to
+    the end of `allocate`.
+    """
+
+    box: Box
+    flow: Flow
+    rules: tuple[Rule, ...] = ()
+    status: str = "decided"
+    reason: str | None = None
+    pads: tuple[Pad, Pad] | None = None
+    allocated: tuple[Dimension, Dimension] | None = None
+
+    def rule_of(self, phase: str) -> Rule | None:
+        """The rule that decided a phase."""
+        return next((rule for rule in self.rules if rule.phase == phase), None)
+
+    @property
+    def rule(self) -> Rule | None:
+        """The rule behind the sizes, or behind the refusal."""
+        if self.status == "rejected":
+            return self.rules[-1]
+        return self.rule_of("allocate")
+
+
+def routes(regions: Regions, within: Box | None = None, last: str = "launch") -> Iterator[Route]:
+    """Every way through the phases up to `last`, for the facts of `within` (all, if nothing is said)."""
+    start = Flow(Dimension(None, None), Dimension(None, None))
+    box = within or regions.space.box()
+    phases = WALKED[: WALKED.index(last) + 1]
+    yield from _walked(regions, Route(box, start), phases)
+
+
+def _walked(regions: Regions, route: Route, phases: tuple[str, ...]) -> Iterator[Route]:
+    if not phases or route.status != "decided":
+        yield route
+        return
+    for further in _through(regions, route, phases[0]):
+        yield from _walked(regions, further, phases[1:])
+
+
+def _through(regions: Regions, route: Route, phase: str) -> Iterator[Route]:
+    if not regions.stack.phases[phase]:
+        yield _after(route, phase)
+        return
+    for part, box in winners(regions, route, phase):
+        here = replace(route, box=box)
+        if part is None:
+            yield replace(here, status="unknown") if phase == "allocate" else here
+        elif part.rule is None:
+            yield here if phase == "launch" else replace(here, status="unknown")
+        else:
+            yield from (_after(done, phase) for done in _applied(regions, here, part.rule))
+
+
+def _after(route: Route, phase: str) -> Route:
+    if phase != "allocate":
+        return route
+    return replace(route, allocated=(route.flow.hidden, route.flow.intermediate))
+
+
+def winners(regions: Regions, route: Route, phase: str) -> Iterator[tuple[Part | None, Box]]:
+    """The parts of a phase that match where a route has come to, each with the facts as they entered."""
+    of_phase = regions.phase(phase)
+    if _is_untouched(route):
+        yield from of_phase.winners(route.box)
+        return
+    rest = [route.box]
+    for part, asked in of_phase.near(_seen(route)):
+        entering = entered(route, asked)
+        if entering is None:
+            continue
+        yield from ((part, piece & entering) for piece in rest if not piece.isdisjoint(entering))
+        rest = list(outside(rest, [entering]))
+        if not rest:
+            return
+    yield from ((None, piece) for piece in rest if not piece.is_empty)
+
+
+def _is_untouched(route: Route) -> bool:
+    """Whether conditions see the facts as they entered, and none tells first sizes apart from those."""
+    flow = route.flow
+    changed = flow.blocks or any(
+        dimension.steps or dimension.size is not None for dimension in (flow.hidden, flow.intermediate)
+    )
+    return not changed and not any(key in route.box.space.domain for key in _FIRST)
+
+
+def _seen(route: Route) -> Box:
+    """A box that every part which can match meets: without the facts that rules have changed."""
+    sets = route.box.sets
+    changed = {name for name, _ in route.flow.blocks}
+    return Box(route.box.space, {fact: sets[fact] for fact in sets if fact not in changed})
+
+
+def entered(route: Route, asked: Box) -> Box | None:
+    """The facts as they entered for which a route is, by now, in `asked`; `None` where it never is."""
+    blocks = dict(route.flow.blocks)
+    sets: dict[str, FactSet] = {}
+    for key, members in asked.sets.items():
+        if key in blocks:
+            if blocks[key] not in members:
+                return None
+            continue
+        fact, entering = _FIRST.get(key, key), members
+        if key in _NAMES:
+            assert isinstance(members, Ints)
+            found = sizes_that_become(route.flow.of(_NAMES[key]), members)
+            if found is None:
+                return None
+            entering = found
+        if entering == asked.space.domain[fact]:
+            continue
+        sets[fact] = sets[fact] & entering if fact in sets else entering  # type: ignore[operator]  # of one sort
+    return asked.space.box(sets)
+
+
+def sizes_that_become(dimension: Dimension, accepts: Ints) -> Ints | None:
+    """The entering sizes that by now are in `accepts`; `None` for none, everything for a constant in it."""
+    if dimension.size is not None:
+        return Ints.between(1, None) if dimension.size in accepts else None
+    # A dimension as `flow` carries it: the condition is turned back through its steps.
+    flow = Flow(dimension, dimension)
+    entering = entering_part(_NOTHING_KNOWN, flow, Condition("hidden", accepts, ""))
+    assert isinstance(entering, Ints)
+    return entering
+
+
+_NOTHING_KNOWN = Known(Vocabulary({}, {}, {}), {}, {}, {}, {})
+
+
+# --- outcomes -----------------------------------------------------------------------------------------------
+
+
+def _applied(regions: Regions, route: Route, rule: Rule) -> Iterator[Route]:
+    """What comes of a rule: one route for each part of the facts that it tells apart."""
+    route = replace(route, rules=(*route.rules, rule))
+    for fixed, values in _fixed(route, _numbers_of(rule.outcome)):
+        yield from _outcome(regions, fixed, rule, rule.outcome, values)
+
+
+def _numbers_of(outcome: Outcome) -> tuple[str, ...]:
+    """The open numbers that an outcome computes with."""
+    needed: list[str] = []
+    for each in (outcome, outcome.otherwise):
+        for multiple in (each.hidden, each.intermediate) if each else ():
+            if multiple is not None:
+                needed += [item for item in multiple.items if isinstance(item, str)]
+                needed += ["act_bytes"] if multiple.op == "bytes" else []
+    if outcome.refine:
+        needed += outcome.refine.blocks
+    return tuple(dict.fromkeys(needed))
+
+
+def _fixed(route: Route, names: tuple[str, ...]) -> Iterator[tuple[Route, dict[str, int]]]:
+    """The route once for each way to fix the numbers that an outcome computes with."""
+    blocks = dict(route.flow.blocks)
+    known = {name: number for name in names if (number := blocks.get(name)) is not None}
+    open_names = [name for name in names if name not in known]
+    for numbers in product(*(_values(route.box, name) for name in open_names)):
+        values = dict(zip(open_names, numbers, strict=True))
+        box = route.box & route.box.space.box(
+            {name: Ints.of(number) for name, number in values.items() if name in route.box.space.domain}
+        )
+        if not box.is_empty:
+            yield replace(route, box=box), {**known, **values}
+
+
+def _values(box: Box, name: str) -> tuple[int, ...]:
+    tried = TRIED.get(name, _TRIED_ELSE)
+    if name not in box.space.domain:
+        return tried
+    members = box[name]
+    assert isinstance(members, Ints)
+    if members.is_singleton:
+        return (members.min(),)
+    return tuple(number for number in tried if number in members)
+
+
+def _outcome(
+    regions: Regions, route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, int]
+) -> Iterator[Route]:
+    state = Known(regions.stack.vocabulary, {}, dict(values), {}, {})
+    if outcome.form == "refine":
+        yield from _refined(regions, route, rule, outcome, values)
+        return
+    refused = Ints.empty()
+    for name, multiple in (("hidden", outcome.hidden), ("intermediate", outcome.intermediate)):
+        if multiple is None or outcome.form not in ("align", "require", "set"):
+            continue
+        refused = _refused(outcome.form, multiple, state)
+        fits, refused_route = _split(route, name, refused)
+        if refused_route is not None:
+            yield replace(refused_route, status="rejected", reason=rule.why)
+        if fits is None:
+            return
+        route = fits
+    flow, status, reason = apply(rule._replace(outcome=outcome), state, _open(route.flow))
+    if outcome.form == "require":
+        flow = flow._replace(hidden=route.flow.hidden, intermediate=route.flow.intermediate)
+    pads = outcome.pads if outcome.form == "declare" else route.pads
+    yield replace(route, flow=flow, status=status, reason=reason, pads=pads)
+
+
+def _open(flow: Flow) -> Flow:
+    """The flow with the words about open sizes taken off: here every size is carried by its steps."""
+    return flow._replace(
+        hidden=flow.hidden._replace(pending=None, needs=()),
+        intermediate=flow.intermediate._replace(pending=None, needs=()),
+    )
+
+
+def _refused(form: str, multiple: Multiple, state: Known) -> Ints:
+    """The sizes, as they come to a rule, that it refuses."""
+    everything = Ints.between(1, None)
+    if multiple.op == "snap":
+        choices = [item for item in multiple.items if isinstance(item, int)]
+        return everything - Ints.of(*choices) if form == "require" else Ints.between(choices[-1] + 1, None)
+    factor = number(multiple, state) or 1
+    if form == "require":
+        return everything - (Ints.multiples(factor) & Ints.between(multiple.at_least or 1, None))
+    if form == "set" and multiple.items != (1,):
+        return Ints.between(max(factor, multiple.at_least or 0) + 1, None)
+    return Ints.empty()
+
+
+def _split(route: Route, name: str, refused: Ints) -> tuple[Route | None, Route | None]:
+    """A route as far as its size is not in `refused`, and as far as it is."""
+    if refused.is_empty:
+        return route, None
+    dimension, key = route.flow.of(name), DIMENSIONS[name]
+    if dimension.size is not None:
+        return (None, route) if dimension.size in refused else (route, None)
+    entering = sizes_that_become(dimension, refused)
+    assert entering is not None
+    sides = []
+    for sizes in (Ints.between(1, None) - entering, entering):
+        box = route.box & route.box.space.box({key: sizes})
+        sides.append(None if box.is_empty else replace(route, box=box))
+    return sides[0], sides[1]
+
+
+def _refined(
+    regions: Regions, route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, int]
+) -> Iterator[Route]:
+    """A route for each way in which the blocks come out, and what `else` says where none fits."""
+    refine, otherwise = outcome.refine, outcome.otherwise
+    assert refine is not None
+    assert otherwise is not None
+    blocks = {name: values[name] for name in refine.blocks}
+    for fitted, box in _fitting(route, blocks, refine.fits):
+        if box.is_empty:
+            continue
+        here = replace(route, box=box)
+        if min(fitted) < refine.floor:
+            yield from _outcome(regions, here, rule, otherwise, values)
+        else:
+            pairs = tuple(zip(blocks, fitted, strict=True))
+            yield replace(here, flow=route.flow._replace(blocks=pairs))
+
+
+def _fitting(route: Route, blocks: Mapping[str, int], fits: str) -> Iterator[tuple[tuple[int, ...], Box]]:
+    """The blocks that fit, with the sizes that they fit: these matter by their divisors in the blocks alone."""
+    names = tuple(DIMENSIONS) if fits == "both" else (fits,)
+    modulus = math.lcm(*blocks.values())
+    divisors = [number for number in range(1, modulus + 1) if modulus % number == 0]
+    for first in divisors if len(names) > 1 else (modulus,):
+        alike: dict[tuple[int, ...], Ints] = {}
+        for last in divisors:
+            sizes = (first, last) if len(names) > 1 else (last,)
+            fitted = tuple(fitted_blocks(blocks, sizes, fits).values())
+            alike[fitted] = alike.get(fitted, Ints.empty()) | _with_divisor(modulus, last)
+        for fitted, last_sizes in alike.items():
+            box = _where(route, names[-1], last_sizes)
+            if len(names) > 1:
+                box &= _where(route, names[0], _with_divisor(modulus, first))
+            yield fitted, route.box & box
+
+
+def _where(route: Route, name: str, sizes: Ints) -> Box:
+    """Where a dimension has become one of `sizes`."""
+    entering = sizes_that_become(route.flow.of(name), sizes)
+    return route.box.space.box({DIMENSIONS[name]: Ints.empty() if entering is None else entering})
+
+
+@lru_cache(maxsize=1024)
+def _with_divisor(modulus: int, divisor: int) -> Ints:
+    """The integers whose greatest common divisor with `modulus` is `divisor`."""
+    residues = [residue for residue in range(1, modulus + 1) if math.gcd(modulus, residue) == divisor]
+    mask = sum(1 << residue % modulus for residue in residues)
+    return Ints(canonical([Piece(residues[0], None, modulus, mask)]))
+
+
+# --- sizes as functions of the entering ones ----------------------------------------------------------------
+
+
+def size_after(dimension: Dimension, entering: int) -> int:
+    """What a size that enters the first phase has become."""
+    return walked(entering, dimension.steps) if dimension.size is None else dimension.size
+
+
+def sizes_where(dimensions: Iterable[Dimension], holds: Callable[[int], bool]) -> Ints:
+    """The entering sizes for which `holds`, a claim that repeats with the steps of `dimensions`.
+
+    Beyond every bound of the steps they repeat with the least common multiple of all roundings, so
+    the sizes below, and one period after, say it all.
+
+    Raises:
+        SpaceTooLarge: more than `MOST_SIZES` would have to be tried.
+    """
+    period, start = 1, 1
+    for dimension in dimensions:
+        for step, by in dimension.steps:
+            if step == "round_up":
+                period = math.lcm(period, by)
+            else:
+                start = max(start, max(by) if isinstance(by, tuple) else by)
+    start += period + 1
+    if start + period > MOST_SIZES:
+        raise SpaceTooLarge(f"{start + period} sizes would have to be tried, more than {MOST_SIZES}")
+    below = Ints.of(*(size for size in range(1, start) if holds(size)))
+    mask = sum(1 << (size % period) for size in range(start, start + period) if holds(size))
+    if not mask:
+        return below
+    tail = Piece(next(size for size in range(start, start + period) if holds(size)), None, period, mask)
+    return below | Ints(canonical([tail]))
