@@ -128,6 +128,7 @@ READ = [
     ("scheme=nvfp4 backend=cutlass gated=false", (4096, 96), (4096, 96, 4096, 128)),
     ("scheme=nvfp4 backend=cutedsl gated=true", (4096, 96), "AssertionError"),
     ("scheme=nvfp4 backend=cutedsl gated=true", (4096, 128), (4096, 128, 4096, 128)),
+    ("scheme=nvfp4 backend=aiter gated=true", (4096, 384), (4096, 384, 4096, 512)),
     ("scheme=nvfp4 backend=marlin gated=false", (4096, 96), (4096, 96, 4096, 128)),
     ("scheme=nvfp4 backend=marlin method=compressed_tensors gated=true", (4096, 96), "ValueError"),
     ("scheme=nvfp4 backend=marlin method=compressed_tensors gated=true", (4096, 192), (4096, 192, 4096, 192)),
