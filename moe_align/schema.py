@@ -50,7 +50,7 @@ def _sort_of_condition(value: Any) -> str | None:
         return "list"
     if isinstance(value, dict):
         return "not" if "not" in value else "bounds"
-    return {Without: "not", Between: "bounds"}.get(type(value))
+    return "not" if isinstance(value, Without) else "bounds" if isinstance(value, Between) else None
 
 
 Condition = TypeAliasType("Condition", Annotated[
@@ -126,11 +126,29 @@ Multiple = TypeAliasType("Multiple", Annotated[
 ])
 
 
+class Count(_Model):
+    """A number of experts: what it is a multiple of, and the fewest."""
+
+    multiple: Item = 1
+    at_least: Item | None = None
+
+
+CountOf = Annotated[
+    Annotated[Positive, Tag("integer")] | Annotated[Name, Tag("fact")] | Annotated[Count, Tag("count")],
+    Discriminator(
+        lambda value: (
+            "count" if isinstance(value, (dict, Count)) else "fact" if isinstance(value, str) else "integer"
+        )
+    ),
+]
+
+
 class PerDimension(_Model):
-    """A multiple for each dimension; a missing one is `native`."""
+    """A multiple for each dimension; a missing one is `native`. `experts` counts routed experts."""
 
     hidden: Multiple | None = None
     intermediate: Multiple | None = None
+    experts: CountOf | None = None
 
 
 def _sort_of_align(value: Any) -> str | None:
@@ -270,7 +288,7 @@ DemandOf = TypeAliasType("DemandOf", Annotated[
 
 
 class Demands(_Model):
-    """Demands per size, per count and per declared pad, and the other facts without which a kernel will not do."""
+    """Demands per size, per count and per declared pad, and on the other facts that a kernel looks at."""
 
     hidden: DemandOf | None = None
     intermediate: DemandOf | None = None
@@ -366,69 +384,105 @@ class Fault(NamedTuple):
 
 
 def faults(error: ValidationError) -> list[Fault]:
-    """Everything that is wrong with a document, in the order of the document's keys."""
-    return [_fault(detail) for detail in error.errors(include_url=False)]
+    """Everything that is wrong with a document, each place told once, in the order of the document's keys."""
+    found = list(dict.fromkeys(_fault(detail) for detail in error.errors(include_url=False)))
+    meant = {(fault.path[:-1], fault.fix) for fault in found if fault.code == "S101"}
+    return [fault for fault in found if not _is_misspelt(fault, meant)]
+
+
+def _is_misspelt(fault: Fault, meant: set[tuple[tuple[Step, ...], str | None]]) -> bool:
+    """Whether a missing key is there, under a name for which its own is advised."""
+    return fault.code == "S102" and (fault.path, f"write {fault.message.split()[0]}") in meant
 
 
 def _fault(detail: ErrorDetails) -> Fault:
     path, sort, value = detail["loc"], detail["type"], detail["input"]
-    name = _shown(path)
     context = detail.get("ctx", {})
+    if path and path[-1] == "[key]":
+        legal = context["expected"].replace("'", "`")
+        return Fault(path[:-1], "S101", f"unknown key `{path[-2]}`", f"write {legal}", at_key=True)
     if sort == "extra_forbidden":
         return Fault(path, "S101", f"unknown key `{path[-1]}`", _legal_keys(path), at_key=True)
     if sort == "missing":
-        return Fault(path[:-1], "S102", f"`{path[-1]}` is missing", f"add `{path[-1]}: …`")
+        fix = _ADDED.get(path[-1], f"add `{path[-1]}: …`")
+        return Fault(path[:-1], "S102", f"`{path[-1]}` is missing", fix)
+    if _is_of_union(path[-1:]):
+        path, sort = path[:-1], "scalar"
+    name = _shown(path)
     if sort == "literal_error":
-        near = did_you_mean(
-            str(value), context["expected"].replace("'", "").replace(" or ", ", ").split(", ")
-        )
-        fix = f"write `{near}`" if near else f"write {context['expected'].replace(chr(39), chr(96))}"
-        return Fault(path, "S103", f"`{name}` is {_said(value)}", fix)
+        fix = _legal_values(context["expected"], value)
+        return Fault(path, "S103", f"{name} cannot be {_said(value)}", fix)
     if sort in ("greater_than_equal", "less_than_equal"):
         bound = f"below {context['ge']}" if "ge" in context else f"above {context['le']}"
         limit = f"at least {context['ge']}" if "ge" in context else f"at most {context['le']}"
-        return Fault(path, "S104", f"`{name}` is {value}, {bound}", f"give an integer of {limit}")
-    if sort == "string_pattern_mismatch":
-        return Fault(
-            path, "S105", f"`{name}` is {_said(value)}", "use lower-case letters, digits, `-`, `_` and `.`"
-        )
+        return Fault(path, "S104", f"{name} is {value}, {bound}", f"give an integer of {limit}")
+    if sort == "string_pattern_mismatch" and not _OF_MULTIPLE & set(path):
+        plain = "use lower-case letters, digits, `-`, `_` and `.`"
+        return Fault(path, "S105", f"{name} is {_said(value)}, which is no plain name", plain)
     if sort in ("too_short", "string_too_short"):
-        return Fault(path, "S106", f"`{name}` is empty", "write something or leave the key out")
+        return Fault(path, "S106", f"{name} is empty", "write something or leave the key out")
     if sort in ("too_long", "string_too_long"):
-        return Fault(
-            path, "S107", f"`{name}` is longer than {context['max_length']} characters", "shorten it"
-        )
-    wanted = next((text for step, text in _WANTED if step == sort or step in path[-2:]), "something else")
-    return Fault(path, "S108", f"`{name}` is {_said(value)}, not {wanted}", _FORMS.get(wanted))
+        most = context["max_length"]
+        return Fault(path, "S107", f"{name} is longer than {most} characters", "shorten it")
+    wanted, fix = _wanted(path, sort, value)
+    return Fault(path, "S108", f"{name} is {_said(value)}, not {wanted}", fix)
 
 
-_MULTIPLE_FORMS = "write an integer, `native`, or a mapping with `multiple`, `lcm`, `max`, `snap` or `bytes`"
+#: What to add for a missing key, where it is more than the key.
+_ADDED: dict[Step, str] = {
+    "language": "add `language: 1`",
+    "pack": "add `pack:` with a name",
+    "breaks": "add `breaks:` with `raises`, `silent` or `slow`",
+}
 
-#: What stood there instead: by the validator's kind of error, else by the step of the path.
-_WANTED: tuple[tuple[str, str], ...] = (
-    ("int_type", "a whole number"),
-    ("string_type", "text"),
-    ("bool_type", "`true` or `false`"),
-    ("list_type", "a list"),
-    ("dict_type", "a mapping"),
-    ("model_type", "a mapping"),
-    ("none_required", "empty"),
-    ("align", "a multiple"),
-    ("require", "a multiple"),
-    ("hidden", "a multiple"),
-    ("intermediate", "a multiple"),
-    ("when", "a value, a list, `not` or bounds"),
-    ("unless", "a value, a list, `not` or bounds"),
-    ("for", "a value, a list, `not` or bounds"),
+
+def _is_of_union(last: tuple[Step, ...]) -> bool:
+    """Whether the last step of a path is one member of a union of plain values, which all failed."""
+    return bool(last) and (last[0] in ("str", "int", "bool") or str(last[0]).startswith("list["))
+
+
+def _legal_values(expected: str, value: object) -> str:
+    listed = expected.replace("'", "").replace(" or ", ", ").split(", ")
+    if expected == "1":
+        return "write `1`, without quotes" if value == "1" else "write `1`, or use a newer moe-align"
+    near = did_you_mean(str(value), listed)
+    return f"write `{near}`" if near else f"write {expected.replace(chr(39), chr(96))}"
+
+
+#: Keys under which a multiple stands.
+_OF_MULTIPLE = frozenset({"align", "require", "set"})
+
+
+def _wanted(path: tuple[Step, ...], sort: str, value: object) -> tuple[str, str]:
+    """What should have stood at a place, and how it is written."""
+    if sort == "scalar":
+        return ("a value or a list", "write a value, or `[value, …]`") if path[-1:] == ("not",) else _VALUE
+    if "when" in path or "unless" in path or path[:1] == ("for",):
+        if sort == "union_tag_invalid" or sort == "union_tag_not_found":
+            return _CONDITION
+    elif path[0:1] == ("contracts",) and path[-1:] == ("integer",):
+        return "a demand", "write an integer, or a mapping such as `{any_of: [128, 192]}`"
+    elif _OF_MULTIPLE & set(path) and sort in ("union_tag_not_found", "string_pattern_mismatch"):
+        return "a multiple", _MULTIPLE_FORMS
+    if sort == "list_type":
+        one = isinstance(value, (str, int))
+        return "a list", f"write `[{value}]`" if one else "begin each entry with `- `"
+    if sort == "string_type":
+        return "text", "write a name or a text" if isinstance(value, (dict, list)) else "put it in quotes"
+    return _SORTS.get(sort, ("what can stand here", "see `moe-align schema`"))
+
+
+_VALUE = ("a value", "write a name, a number, `true` or `false`")
+_CONDITION = (
+    "a value, a list, `not` or bounds",
+    "write `value`, `[value, …]`, `{not: …}` or `{min: …, max: …, multiple_of: …}`",
 )
-_FORMS = {
-    "a multiple": _MULTIPLE_FORMS,
-    "a value, a list, `not` or bounds": "write `value`, `[value, …]`, `{not: …}` or `{min: …, max: …, multiple_of: …}`",
-    "`true` or `false`": "write it without quotes",
-    "a mapping": "write `key: value` pairs",
-    "a list": "begin each entry with `- `",
-    "text": "put it in quotes",
-    "a whole number": "write digits only, without quotes",
+_MULTIPLE_FORMS = "write an integer, `native`, or a mapping with `multiple`, `lcm`, `max`, `snap` or `bytes`"
+_SORTS = {
+    "int_type": ("a whole number", "write digits only, without quotes"),
+    "bool_type": ("`true` or `false`", "write `true` or `false`, without quotes"),
+    "dict_type": ("a mapping", "write `key: value` pairs"),
+    "model_type": ("a mapping", "write `key: value` pairs"),
 }
 
 _MODELS: dict[str, type[_Model]] = {
@@ -442,6 +496,7 @@ _MODELS: dict[str, type[_Model]] = {
     "snap": Snap,
     "bytes": Bytes,
     "dimensions": PerDimension,
+    "count": Count,
     "add": Add,
     "set": Set,
     "refine": Refine,
@@ -455,24 +510,30 @@ _MODELS: dict[str, type[_Model]] = {
 
 
 def _legal_keys(path: tuple[Step, ...]) -> str:
-    model = next(
-        (_MODELS[step] for step in reversed(path[:-1]) if isinstance(step, str) and step in _MODELS), PackFile
-    )
+    models = _MODELS | {"bytes": InBytes} if "add" in path else _MODELS
+    steps = (step for step in reversed(path[:-1]) if isinstance(step, str))
+    model = next((models[step] for step in steps if step in models), PackFile)
     legal = [field.alias or name for name, field in model.model_fields.items()]
     near = did_you_mean(str(path[-1]), legal)
     return f"write `{near}`" if near else f"legal are {', '.join(legal)}"
 
 
 def _shown(path: tuple[Step, ...]) -> str:
-    """The last keys of a path as a person names the place; list positions and inner tags are left out."""
-    steps = [step for step in path if isinstance(step, str) and step not in _TAGS]
-    inside = [step for step in steps if step not in ("rules", "contracts")]
+    """The last keys of a path as a person names the place; inner tags are left out."""
+    steps = [step for step in path if step not in _TAGS]
+    keys = [step for step in steps if isinstance(step, str)]
+    inside = [step for step in keys if step not in ("rules", "contracts")]
     unique = [step for step, before in zip(inside, [None, *inside], strict=False) if step != before]
-    return ".".join(unique) or (steps[-1] if steps else "the document")
+    if steps and isinstance(steps[-1], int):
+        return f"entry {steps[-1] + 1} of `{'.'.join(unique) or keys[-1]}`"
+    return f"`{'.'.join(unique) or keys[-1]}`" if steps else "the file"
 
 
-_TAGS = frozenset({"integer", "name", "dimensions", "value", "list", "bounds", "elements", "mapping", "one", "more",
-                   "scoped", "group", "bare", "fact"})  # fmt: skip
+#: Steps of a path that name the member of a union, not a key of the file.
+_TAGS = frozenset(
+    {"integer", "name", "dimensions", "value", "list", "bounds", "elements", "mapping", "one", "more"}
+    | {"scoped", "group", "bare", "fact", "count"}
+)
 
 
 def _said(value: object) -> str:

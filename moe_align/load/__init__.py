@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -17,6 +18,8 @@ from ..policy import Policy
 from .convert import Context, pack
 from .reader import Document, parse, read_bytes
 from .words import vocabulary
+
+Steps = tuple[str | int, ...]
 
 
 def load_policy(
@@ -48,7 +51,7 @@ def _stack(layers: tuple[Layer, ...]) -> stack.Stack:
     packs: list[Pack] = [
         pack(Context(document, words), said, layer.name) for layer, document, said in checked
     ]
-    problems = _sorted(problem for _, document in found for problem in document.problems)
+    problems = _sorted(problem for _, document in found for problem in _told(document))
     if problems:
         raise PolicyError(problems)
     return stack.assemble(packs, words, layers)
@@ -69,22 +72,77 @@ def _checked(document: Document) -> schema.PackFile | None:
             place = Location(document.file, 1, 1)
             document.problems.append(Problem("Y005", "is empty", "begin with `language: 1`", place))
         return None
+    empty = list(_empty(document.root)) if document.has_empty else []
+    for path in empty:
+        _note(document, schema.Fault(path, "S109", *_emptiness(document, path), at_key=True))
     try:
-        return schema.PackFile.model_validate(document.root)
+        said = schema.PackFile.model_validate(document.root)
     except ValidationError as error:
         for fault in schema.faults(error):
-            place = document.locate(fault.path, fault.at_key)
-            rule = _rule_id(document, fault.path)
-            document.problems.append(Problem(fault.code, fault.message, fault.fix, place, rule))
+            _note(document, fault)
         return None
+    return None if empty else said
 
 
-def _rule_id(document: Document, path: tuple[str | int, ...]) -> str | None:
+def _note(document: Document, fault: schema.Fault) -> None:
+    place = document.locate(fault.path, fault.at_key)
+    rule = _rule_id(document, fault.path)
+    document.problems.append(Problem(fault.code, fault.message, fault.fix, place, rule))
+
+
+def _empty(node: object, path: Steps = ()) -> Iterator[Steps]:
+    """Where nothing stands behind a key or in a list; only a value of the vocabulary may say nothing."""
+    entries: Iterable[tuple[str | int, object]] = ()
+    if isinstance(node, dict):
+        entries = node.items()
+    elif isinstance(node, list):
+        entries = enumerate(node)
+    for step, inner in entries:
+        if inner is not None:
+            yield from _empty(inner, (*path, step))
+        elif path[:1] != ("vocabulary",) or len(path) != 2:
+            yield (*path, step)
+
+
+def _emptiness(document: Document, path: Steps) -> tuple[str, str]:
+    """What is empty, and its fix: a `#` begins a comment wherever a blank stands before it."""
+    key = path[-1]
+    if isinstance(key, int):
+        return f"entry {key + 1} is empty", "write a value, or leave it out"
+    place = document.locate(path, at_key=True)
+    rest = document.text.splitlines()[place.line - 1][place.column - 1 :]
+    comment = re.match(r"[^#:]*:\s+(#\S.*)", rest)
+    fix = f'put it in quotes: "{comment[1]}"' if comment else f"write a value, or leave `{key}` out"
+    return f"`{key}` is empty", fix
+
+
+def _rule_id(document: Document, path: Steps) -> str | None:
     if len(path) < 2 or path[0] not in ("rules", "contracts") or not isinstance(path[1], int):
         return None
     entry = document.root[path[0]][path[1]]
     name = entry.get("id") if isinstance(entry, Mapping) else None
     return name if isinstance(name, str) else None
+
+
+#: With these something of the file is left out, so that nothing can be said to be missing.
+_LEFT_OUT = frozenset({"Y011", "Y013", "Y016", "Y017", "Y018"})
+_MISSING = frozenset({"S102", "R210", "R212", "R216", "R231", "R233"})
+
+
+def _told(document: Document) -> list[Problem]:
+    """The problems of a file without those that follow from another one."""
+    first = {problem.location for problem in document.problems if _is_of_text(problem)}
+    left_out = any(problem.code in _LEFT_OUT for problem in document.problems)
+    return [
+        problem
+        for problem in document.problems
+        if _is_of_text(problem) or not (problem.location in first or (left_out and problem.code in _MISSING))
+    ]
+
+
+def _is_of_text(problem: Problem) -> bool:
+    """Whether a problem is with the text as it was read: whatever else is said of that place follows."""
+    return problem.code[0] == "Y" or problem.code == "S109"
 
 
 def _sorted(problems: Iterable[Problem]) -> list[Problem]:

@@ -47,11 +47,13 @@ class Sequence(list[Any]):
 
 
 class Document(NamedTuple):
-    """One parsed file: its name as messages give it, its root, and the faults found so far."""
+    """One parsed file: its name as messages give it, its root, the faults found so far, and its text."""
 
     file: str
     root: Any
     problems: list[Problem]
+    text: str = ""
+    has_empty: bool = False
 
     def locate(self, path: tuple[str | int, ...], at_key: bool = False) -> Location:
         """The place of what `path` leads to; steps that the document does not have are passed over."""
@@ -59,6 +61,7 @@ class Document(NamedTuple):
         for step in path:
             if isinstance(node, Mapping) and step in node:
                 key_place, value_place = node.places[str(step)]
+                # What is empty stands nowhere: YAML gives the next line as its place.
                 place = key_place if at_key or node[str(step)] is None else value_place
                 node = node[str(step)]
             elif isinstance(node, Sequence) and isinstance(step, int) and step < len(node):
@@ -110,8 +113,8 @@ def parse(data: bytes, shown: str) -> Document:
     try:
         root = reader.document(iter(_LOADER(text).get_event, None))
     except yaml.YAMLError as fault:
-        raise PolicyError([*reader.problems, _syntax(fault, shown)]) from None
-    return Document(shown, root, reader.problems)
+        raise PolicyError([*reader.problems, _syntax(fault, text, shown)]) from None
+    return Document(shown, root, reader.problems, text, reader.has_empty)
 
 
 #: The C parser where PyYAML has it: the same events, twenty times faster.
@@ -125,29 +128,61 @@ def _decoded(data: bytes, shown: str) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as fault:
-        line = data.count(b"\n", 0, fault.start) + 1
-        column = fault.start - (data.rfind(b"\n", 0, fault.start) + 1) + 1
-        where = Location(shown, line, column)
+        where = _place_of(data[: fault.start], shown)
         raise PolicyError([Problem("Y004", "is not UTF-8", "save it as UTF-8", where)]) from None
     if not text.strip():
         raise PolicyError([Problem("Y005", "is empty", "begin with `language: 1`", Location(shown, 1, 1))])
     return text
 
 
-def _syntax(fault: yaml.YAMLError, shown: str) -> Problem:
-    mark = getattr(fault, "problem_mark", None)
-    place = location(shown, (mark.line, mark.column)) if mark else Location(shown, 1, 1)
-    said = getattr(fault, "problem", None) or getattr(fault, "reason", None) or "cannot be parsed"
-    fix = next((fix for words, fix in _SYNTAX_FIXES if words in said), "see the line above it as well")
-    return Problem("Y010", f"is not YAML: {said}", fix, place)
+def _place_of(before: bytes, shown: str) -> Location:
+    """The place that stands behind so many bytes of a file."""
+    line = before[before.rfind(b"\n") + 1 :]
+    return location(shown, (before.count(b"\n"), len(line.decode(errors="replace"))))
 
 
-_SYNTAX_FIXES = (
-    ("cannot start any token", "put the text in quotes"),
-    ("mapping values are not allowed", "put the text in quotes, or begin a new line"),
-    ("did not find expected ',' or", "close the bracket"),
-    ("control characters", "the file is binary or has control characters: save it as text"),
-    ("special characters", "the file is binary or has control characters: save it as text"),
+def _syntax(fault: yaml.YAMLError, text: str, shown: str) -> Problem:
+    """What the YAML parser stumbled over, in words that do not depend on which parser it is."""
+    if isinstance(fault, yaml.reader.ReaderError):
+        where = _place_of(text.encode()[: fault.position], shown)
+        fix = "the file is binary or has control characters: save it as text"
+        return Problem("Y010", "is not YAML: a character that text cannot have", fix, where)
+    assert isinstance(fault, yaml.MarkedYAMLError)
+    mark, start, said = fault.problem_mark, fault.context_mark, fault.problem or ""
+    place = (mark.line, mark.column) if mark else (0, 0)
+    opens = (start.line, start.column) if start else place
+    if "unexpected end of stream" in said:
+        return Problem("Y010", "is not YAML: a quote is never closed", "close it", location(shown, opens))
+    character = _character(text, place)
+    if "cannot start any token" in said and character == "\t":
+        message, fix = "a tab where the line begins", "indent with spaces"
+    else:
+        known = ((message, fix) for words, message, fix in _SYNTAX if words in said)
+        message, fix = next(known, (said, "see the line above it as well"))
+    message = message.format("a backtick" if character == "`" else f"`{character}`")
+    fix = fix.format(f"{opens[0] + 1}:{opens[1] + 1}")
+    return Problem("Y010", f"is not YAML: {message}", fix, location(shown, place))
+
+
+def _character(text: str, place: Place) -> str:
+    lines = text.splitlines()
+    line = lines[place[0]] if place[0] < len(lines) else ""
+    return line[place[1] : place[1] + 1]
+
+
+_BRACKET = ("a bracket is never closed", "close the bracket that opens in {}")
+_INDENT = ("the indentation fits nothing above", "indent the line as its neighbours are")
+
+#: What the two YAML parsers say, and what is told: with the character at the place, with an opening place.
+_SYNTAX = (
+    ("cannot start any token", "{} cannot begin a text", "put the text in quotes"),
+    ("mapping values are not allowed", "a second `:`", "put the text in quotes, or begin a new line"),
+    ("expected ',' or", *_BRACKET),
+    ("expected '-' indicator", *_INDENT),
+    ("expected <block end>", *_INDENT),
+    ("did not find expected key", *_INDENT),
+    ("could not find expected ':'", "a key without `:`", "write `key: value`, or put the text in quotes"),
+    ("unknown escape character", "an escape that YAML does not know", "use single quotes, or write `\\\\`"),
 )
 
 _INTEGER = re.compile(r"[+-]?(?:0|[1-9][0-9]*)")
@@ -173,6 +208,7 @@ class _Reader:
     def __init__(self, file: str) -> None:
         self.file = file
         self.problems: list[Problem] = []
+        self.has_empty = False
         self._nodes = 0
 
     def document(self, events: Any) -> Any:
@@ -274,20 +310,23 @@ class _Reader:
         if _INTEGER.fullmatch(value):
             return self._integer(value, event)
         if value in _WORDS:
-            return _WORDS[value]
-        if value in _SPELLED:
-            meant = "null" if value in ("~", "Null", "NULL") else value.lower()
-            self._problem(
-                "Y020", f"`{value}` is read as `{meant}`", f"write `{meant}`, or put it in quotes", event
-            )
+            meant = _WORDS[value]
+            self.has_empty |= meant is None
+            return meant
+        quoted = f'put it in quotes: "{value}"'
+        if value in ("~", "Null", "NULL"):
+            self._problem("Y020", f"`{value}` is read as nothing", f"leave it out, or {quoted}", event)
+        elif value in _SPELLED:
+            word = value.lower()
+            self._problem("Y020", f"`{value}` is read as `{word}`", f"write `{word}`, or {quoted}", event)
         elif value in _YAML_WORDS:
-            self._problem("Y021", f"`{value}` is read as true or false", "put it in quotes", event)
+            word = "true" if value.lower() in ("yes", "on", "y") else "false"
+            self._problem("Y021", f"`{value}` is read as `{word}`", f"write `{word}`, or {quoted}", event)
         elif _YAML_NUMBER.fullmatch(value):
-            self._problem(
-                "Y022", f"`{value}` is read as another number", f'put it in quotes: "{value}"', event
-            )
+            fix = f"{_digits(value)}{quoted}"
+            self._problem("Y022", f"`{value}` is read as another number", fix, event)
         elif _YAML_DATE.fullmatch(value):
-            self._problem("Y023", f"`{value}` is read as a date", f'put it in quotes: "{value}"', event)
+            self._problem("Y023", f"`{value}` is read as a date", quoted, event)
         return value
 
     def _integer(self, value: str, event: Any) -> int:
@@ -295,6 +334,12 @@ class _Reader:
             self._problem("Y024", f"`{value[:19]}…` is too large", "give an integer below 2^31", event)
             return 1
         return int(value)
+
+
+def _digits(value: str) -> str:
+    """The advice to write a number with nothing but its digits, where there is one that was meant."""
+    digits = value.replace("_", "")
+    return f"write `{int(digits)}`, or " if digits.isdigit() else ""
 
 
 def _short_tag(tag: str) -> str:
