@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from moe_align import Facts, Policy, load_policy
+from moe_align import Facts, Policy, PolicyError, load_compiled, load_policy
+from moe_align.compile import compiled
 from moe_align.contracts import checks
 from moe_align.known import known
 from moe_align.packs import Contract, Outcome, Pack, Rule
@@ -108,6 +109,50 @@ def test_every_contract_says_why_and_from_where() -> None:
         assert contract.why, contract.address
         assert contract.source, contract.address
         assert contract.evidence, contract.address
+
+
+# --- demands on facts that are no sizes -------------------------------------------------------------
+
+
+def test_demands_on_facts_survive_compilation(tmp_path: Path) -> None:
+    policy = load_policy(environ={})
+    file = tmp_path / "policy.json"
+    file.write_text(compiled(policy), encoding="utf-8")
+    loaded = load_compiled(file)
+    before = {contract.address: contract.facts for contract in policy.stack.all_contracts()}
+    after = {contract.address: contract.facts for contract in loaded.stack.all_contracts()}
+    assert before == after
+    assert any(before.values())
+    assert loaded.digest == policy.digest
+
+
+@pytest.mark.parametrize(
+    ("demand", "code", "place"),
+    [
+        ("{facts: {colour: red}}", "R201", "5:23"),
+        ("{facts: {has.wings: true}}", "R202", "5:23"),
+        ("{facts: {arch: gfx000}}", "R203", "5:29"),
+        ("{facts: {}}", "R219", "5:14"),
+        ("{facts: 3}", "S108", "5:22"),
+    ],
+)
+def test_wrong_demands_on_facts_are_refused(tmp_path: Path, demand: str, code: str, place: str) -> None:
+    file = tmp_path / "wrong.yaml"
+    lines = ["language: 1", "pack: wrong", "contracts:", "  - id: it", f"    require: {demand}"]
+    file.write_text("\n".join([*lines, "    breaks: raises", "    why: it does", ""]), encoding="utf-8")
+    with pytest.raises(PolicyError) as refused:
+        load_policy(file, environ={})
+    (problem,) = refused.value.problems
+    assert problem.code == code
+    assert problem.location is not None
+    assert f"{problem.location.line}:{problem.location.column}" == place
+
+
+def test_a_demanded_fact_that_is_open_leaves_the_contract_open() -> None:
+    situ = {"backend": "aiter", "scheme": "mxfp4", "activation": "situ"}
+    assert holds("aiter-contracts/situ-facts", situ) is None
+    assert holds("aiter-contracts/situ-facts", {**situ, "arch": "gfx942"}) is True
+    assert holds("aiter-contracts/situ-facts", {**situ, "arch": "gfx942", "tp": 8, "ep": 8}) is False
 
 
 # --- what the mirrors do, held against the kernels ---
