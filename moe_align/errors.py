@@ -53,5 +53,7 @@ def did_you_mean(word: str, candidates: Iterable[str]) -> str | None:
     from difflib import get_close_matches
 
     by_lower = {candidate.lower(): candidate for candidate in sorted(candidates)}
-    close = get_close_matches(word.lower(), list(by_lower), n=1)
+    # Of a short word half the letters may be wrong by one slip.
+    cutoff = 0.65 if len(word) <= 4 else 0.7
+    close = get_close_matches(word.lower(), list(by_lower), n=1, cutoff=cutoff)
     return by_lower[close[0]] if close else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .errors import PolicyError, Problem
 from .known import Known, consistent
-from .layers import BUILT_IN
 from .packs import PHASES, Condition, Pack, Rule
 from .record import NamedTuple
 from .vocabulary import Vocabulary
@@ -64,12 +63,11 @@ def _name_problems(packs: Sequence[Pack]) -> list[Problem]:
     for pack in packs:
         before = first.setdefault(pack.name, pack)
         if before is not pack:
-            other = pack if pack.layer == BUILT_IN else before
+            # Of two layers the nearer one is to change, which stands first; of one layer the later file.
+            one, other = (before, pack) if before.layer != pack.layer else (pack, before)
             said = f"pack `{pack.name}` again: it is also {other.location.file}:{other.location.line}"
-            place = before.location if pack.layer == BUILT_IN else pack.location
-            problems.append(
-                Problem("P401", said, "give it another name; a nearer layer's rules win anyway", place)
-            )
+            fix = "give it another name; a nearer layer's rules win anyway"
+            problems.append(Problem("P401", said, fix, one.location))
     return problems
 
 
@@ -80,8 +78,9 @@ def _before_problems(packs: Sequence[Pack]) -> list[Problem]:
         for name in pack.before:
             if name not in siblings or name == pack.name:
                 said = f"`before: {name}` names no other pack of this layer and phase"
-                legal = ", ".join(sorted(siblings - {pack.name})) or "none"
-                problems.append(Problem("P402", said, f"legal are {legal}", pack.location))
+                legal = ", ".join(sorted(siblings - {pack.name}))
+                fix = f"legal are {legal}" if legal else "leave it out"
+                problems.append(Problem("P402", said, fix, pack.location))
     return problems
 
 
@@ -89,7 +88,7 @@ def _ordered(packs: list[Pack], problems: list[Problem]) -> list[Pack]:
     """The packs so that each stands before those it names; else in the order of the files."""
     left, ordered = list(packs), []
     while left:
-        free = next((pack for pack in left if not any(pack.name in other.before for other in left)), None)
+        free = next((pack for pack in left if not _is_behind(pack, left)), None)
         if free is None:
             names = ", ".join(f"`{pack.name}`" for pack in left)
             problems.append(
@@ -106,6 +105,10 @@ def _ordered(packs: list[Pack], problems: list[Problem]) -> list[Pack]:
     return ordered
 
 
+def _is_behind(pack: Pack, left: list[Pack]) -> bool:
+    return any(pack.name in other.before for other in left if other is not pack)
+
+
 def _overlaps(packs: list[Pack], vocabulary: Vocabulary) -> list[Problem]:
     problems = []
     after = {pack.name: _after(pack, packs) for pack in packs}
@@ -118,7 +121,7 @@ def _overlaps(packs: list[Pack], vocabulary: Vocabulary) -> list[Problem]:
                 both = f"`{pair[0].address}` and `{pair[1].address}`"
                 said = f"packs `{one.name}` and `{two.name}` may both match: {both}"
                 fix = f"add `before: {two.name}` to `{one.name}`, or the other way round"
-                problems.append(Problem("P404", said, fix, two.location))
+                problems.append(Problem("P404", said, fix, pair[1].location))
     return problems
 
 

@@ -54,7 +54,19 @@ def _stack(layers: tuple[Layer, ...]) -> stack.Stack:
     problems = _sorted(problem for _, document in found for problem in _told(document))
     if problems:
         raise PolicyError(problems)
-    return stack.assemble(packs, words, layers)
+    try:
+        return stack.assemble(packs, words, layers)
+    except PolicyError as fault:
+        documents = {document.file: document for _, document in found}
+        raise PolicyError(_sorted(_at_before(problem, documents) for problem in fault.problems)) from None
+
+
+def _at_before(problem: Problem, documents: Mapping[str, Document]) -> Problem:
+    """A problem with the order of packs, at the key that says it: a pack knows only where it begins."""
+    if problem.code not in ("P402", "P403") or problem.location is None:
+        return problem
+    place = documents[problem.location.file].locate(("before",), at_key=True)
+    return problem._replace(location=place)
 
 
 def _documents(layer: Layer) -> Iterable[Document]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from .. import facts, packs, schema
@@ -171,12 +171,22 @@ def _unknown_fact(context: Context, key: str, path: Path, rule: str | None) -> N
     namespaced = [name for name in context.vocabulary.terms if "." in name]
     if key.partition(".")[0] in facts.NAMESPACES and "." in key:
         near = did_you_mean(key, namespaced)
-        fix = f"write `{near}`" if near else f"declare it: `vocabulary: {{{key}: {{}}}}`"
+        values = "{}" if key.startswith("has.") else '{"1": {}}'
+        fix = f"write `{near}`" if near else f"declare it: `vocabulary: {{{key}: {values}}}`"
         context.problem("R202", f"undeclared fact `{key}`", fix, path, rule, at_key=True)
         return
     near = did_you_mean(key, [*facts.keys(), *namespaced])
-    fix = f"write `{near}`" if near else f"legal are {', '.join(facts.keys())}"
+    fix = f"write `{near}`" if near else "see `moe-align list facts`"
     context.problem("R201", f"unknown fact `{key}`", fix, path, rule, at_key=True)
+
+
+def _given(said: object) -> str:
+    """What stands in the file, as messages show it."""
+    if isinstance(said, list):
+        return "a list"
+    if isinstance(said, (schema.Between, schema.Without)):
+        return "bounds" if isinstance(said, schema.Between) else f"`not {_text(said.excluded)}`"
+    return f"`{_text(said)}`"
 
 
 def _text(said: object) -> str:
@@ -200,8 +210,8 @@ def _versions(context: Context, key: str, said: object, path: Path, rule: str | 
     if not isinstance(said, str):
         context.problem(
             "R205",
-            f"`{key}` is {_text(said)}, not a range of releases",
-            'write it like ">=0.28,<0.33"',
+            f"`{key}` is {_given(said)}, not a range of releases",
+            _RANGE,
             path,
             rule,
         )
@@ -209,12 +219,17 @@ def _versions(context: Context, key: str, said: object, path: Path, rule: str | 
     try:
         releases = parse_range(said)
     except ValueError as fault:
-        context.problem("R205", str(fault), 'write it like ">=0.28,<0.33"', path, rule)
+        message, advised, fix = str(fault).partition(": write ")
+        context.problem("R205", message, f"write {fix}" if advised else _RANGE, path, rule)
         return None
     if releases.is_empty:
-        context.problem("R206", f"no release is in `{said}`", "turn the bounds round", path, rule)
+        fix = "turn the bounds round, or leave one out"
+        context.problem("R206", f"no release is in `{said}`", fix, path, rule)
         return None
     return releases
+
+
+_RANGE = 'write it like ">=0.28,<0.33"'
 
 
 def _integers(context: Context, key: str, said: object, path: Path, rule: str | None) -> Ints | None:
@@ -224,14 +239,23 @@ def _integers(context: Context, key: str, said: object, path: Path, rule: str | 
         excluded = _integers(context, key, said.excluded, (*path, "not"), rule)
         return None if excluded is None else Ints.all() - excluded
     numbers = said if isinstance(said, list) else [said]
-    wrong = [
-        number for number in numbers if isinstance(number, bool) or not isinstance(number, int) or number < 0
-    ]
-    if wrong:
-        fix = "write an integer, a list of them, or bounds like `{min: 1}`"
-        context.problem("R207", f"`{key}` is {_text(wrong[0])}, not a whole number", fix, path, rule)
-        return None
-    return Ints.of(*numbers)
+    right = True
+    for index, number in enumerate(numbers):
+        fault = _no_number(number)
+        if fault is not None:
+            right = False
+            where = (*path, index) if isinstance(said, list) else path
+            context.problem("R207", f"`{key}` is {_given(number)}, {fault[0]}", fault[1], where, rule)
+    return Ints.of(*numbers) if right else None
+
+
+def _no_number(said: object) -> tuple[str, str] | None:
+    """What is wrong with an integer of a condition, and its fix."""
+    if isinstance(said, int) and not isinstance(said, bool):
+        return ("below 0", "give an integer of at least 0") if said < 0 else None
+    if isinstance(said, str) and said.isdigit():
+        return "which is text", f"write `{said}`, without quotes"
+    return "not a whole number", "write an integer, a list of them, or bounds like `{min: 1}`"
 
 
 def _bounds(context: Context, key: str, said: schema.Between, path: Path, rule: str | None) -> Ints | None:
@@ -242,7 +266,9 @@ def _bounds(context: Context, key: str, said: schema.Between, path: Path, rule: 
     if said.multiple_of is not None:
         numbers &= Ints.multiples(said.multiple_of)
     if numbers.is_empty:
-        context.problem("R206", f"no number is {_text(said)}", "turn the bounds round", path, rule)
+        crossed = said.max is not None and (said.min or 0) > said.max
+        fix = "turn the bounds round" if crossed else "widen the bounds"
+        context.problem("R206", f"no number is {_text(said)}", fix, path, rule)
         return None
     return numbers
 
@@ -317,7 +343,8 @@ def _outcome(context: Context, phase: str | None, rule: schema.Rule, path: Path)
     outcome = _form(context, form, rule, path)
     _check_modifiers(context, form, rule, path)
     changes = form in _CHANGING or (
-        form == "align" and (outcome.hidden, outcome.intermediate) != (packs.NATIVE,) * 2
+        form == "align"
+        and (outcome.hidden, outcome.intermediate, outcome.count) != (*(packs.NATIVE,) * 2, None)
     )
     if changes and rule.why is None:
         context.problem(
@@ -349,7 +376,7 @@ def _check_modifiers(context: Context, form: str, rule: schema.Rule, path: Path)
     }
     for key, forms in allowed.items():
         if written[key] and form not in forms:
-            fix = f"it goes with {' or '.join(forms)}"
+            fix = f"it goes with {' or '.join(f'`{other}`' for other in forms)}"
             context.problem(
                 "R215", f"`{key}` means nothing beside `{form}`", fix, (*path, key), rule.id, at_key=True
             )
@@ -367,11 +394,13 @@ def _form(context: Context, form: str, rule: schema.Rule, path: Path) -> packs.O
     where = (*path, form)
     if form in ("align", "require", "set"):
         said = getattr(rule, form)
+        hidden: packs.Multiple | None
+        intermediate: packs.Multiple | None
         hidden, intermediate = _both(context, said, where, rule.id)
         if form == "set" and rule.set is not None:
             hidden = hidden if rule.set.hidden is not None else None
             intermediate = intermediate if rule.set.intermediate is not None else None
-        return packs.Outcome(form, hidden, intermediate)
+        return packs.Outcome(form, hidden, intermediate, count=_count(context, said, where, rule.id))
     if form == "add" and rule.add is not None:
         return packs.Outcome(form, add=_amounts(context, rule.add, where, rule.id))
     if form == "refine" and rule.refine is not None:
@@ -400,7 +429,11 @@ def _otherwise(context: Context, rule: schema.Rule, path: Path) -> packs.Outcome
         return None
     if (said.align is None) == (said.reject is None):
         context.problem(
-            "R217", "`else` needs `align` or `reject`", "write one of the two", (*path, "else"), rule.id
+            "R217",
+            "`else` needs one of `align` and `reject`",
+            "write exactly one of the two",
+            (*path, "else"),
+            rule.id,
         )
         return None
     if said.reject is not None:
@@ -434,7 +467,7 @@ def _both(context: Context, said: object, path: Path, rule: str) -> tuple[packs.
     if not isinstance(said, (schema.PerDimension, schema.Set)):
         multiple = _multiple(context, said, path, rule)
         return multiple, multiple
-    if said.hidden is None and said.intermediate is None:
+    if said.hidden is None and said.intermediate is None and getattr(said, "experts", None) is None:
         context.problem(
             "R218",
             f"`{path[-1]}` names no dimension",
@@ -446,6 +479,19 @@ def _both(context: Context, said: object, path: Path, rule: str) -> tuple[packs.
         _multiple(context, said.hidden, (*path, "hidden"), rule),
         _multiple(context, said.intermediate, (*path, "intermediate"), rule),
     )
+
+
+def _count(context: Context, said: object, path: Path, rule: str) -> packs.Count | None:
+    """The demand on the number of experts, where there is one."""
+    count = said.experts if isinstance(said, schema.PerDimension) else None
+    if count is None:
+        return None
+    if not isinstance(count, schema.Count):
+        count = schema.Count(multiple=count)
+    where = (*path, "experts")
+    multiple = _items(context, [count.multiple], where, rule)
+    least = _items(context, [count.at_least], where, rule) if count.at_least is not None else ()
+    return packs.Count(*multiple, *least) if multiple else None
 
 
 def _multiple(context: Context, said: object, path: Path, rule: str) -> packs.Multiple:
@@ -466,15 +512,20 @@ def _multiple(context: Context, said: object, path: Path, rule: str) -> packs.Mu
     return packs.Multiple("times", _items(context, [said], path, rule))
 
 
-def _items(context: Context, said: Iterable[object], path: Path, rule: str) -> tuple[int | str, ...]:
+def _items(context: Context, said: Sequence[object], path: Path, rule: str) -> tuple[int | str, ...]:
     items: list[int | str] = []
-    for item in said:
+    several = len(said) > 1
+    for index, item in enumerate(said):
+        where = (*path, index) if several else path
         if isinstance(item, str) and item == "native":
             items.append(1)
         elif isinstance(item, str) and facts.kind(item) != "integer":
             near = did_you_mean(item, ["native", *facts.INTEGERS])
             fix = f"write `{near}`" if near else "write an integer, `native` or an integer fact"
-            context.problem("R213", f"`{item}` is no integer fact", fix, path, rule)
+            context.problem("R213", f"`{item}` is no integer fact", fix, where, rule)
+        elif isinstance(item, str) and facts.lowest(item) == 0:
+            fix = "write an integer, or a fact that is never 0"
+            context.problem("R213", f"`{item}` may be 0, which is no multiple", fix, where, rule)
         elif isinstance(item, (int, str)):
             items.append(item)
     return tuple(items)
@@ -515,22 +566,21 @@ def _demand(context: Context, of: str, said: int | schema.Demand, path: Path, ru
     if isinstance(said, int):
         return packs.Demand(of, (packs.Multiple("times", (said,)),))
     is_pad = of.endswith("_pad")
-    if (said.floor is not None or said.at_most is not None) and not is_pad:
-        context.problem(
-            "R221",
-            "`floor` and `at_most` are about declared pads",
-            "write `hidden_pad` or `intermediate_pad`",
-            path,
-            rule,
-        )
+    for key in ("floor", "at_most"):
+        if getattr(said, key) is not None and not is_pad:
+            fix = "write it under `hidden_pad` or `intermediate_pad`"
+            context.problem("R221", f"`{key}` is about declared pads", fix, (*path, key), rule, at_key=True)
     multiples: list[packs.Multiple] = []
     if said.multiple is not None:
-        multiples.append(packs.Multiple("times", _items(context, [said.multiple], path, rule)))
-    if said.lcm is not None:
-        multiples.append(packs.Multiple("lcm", _items(context, said.lcm, path, rule)))
-    if said.max_of is not None:
-        multiples.append(packs.Multiple("max", _items(context, said.max_of, path, rule)))
-    multiples += [packs.Multiple("times", _items(context, [item], path, rule)) for item in said.any_of or ()]
+        items = _items(context, [said.multiple], (*path, "multiple"), rule)
+        multiples.append(packs.Multiple("times", items))
+    for op, key, listed in (("lcm", "lcm", said.lcm), ("max", "max_of", said.max_of)):
+        if listed is not None:
+            multiples.append(packs.Multiple(op, _items(context, listed, (*path, key), rule)))
+    multiples += [
+        packs.Multiple("times", _items(context, [item], (*path, "any_of", index), rule))
+        for index, item in enumerate(said.any_of or ())
+    ]
     exactly = (
         ()
         if said.exactly is None

@@ -33,6 +33,7 @@ def vocabulary(sources: Iterable[Source]) -> Vocabulary:
                 _declare(document, terms[key], declared, (key, value), term)
     for key in [key for key in terms if key.startswith("env.")]:
         terms[key].setdefault("unset", Term())
+    _check_names(sources, terms, bare.groups)
     return Vocabulary(terms, bare.groups, _defaults(sources, bare))
 
 
@@ -64,10 +65,11 @@ def _alias_names(spec: schema.Value) -> list[str]:
 def _group(
     document: Document, key: str, name: str, members: list[schema.Scalar], values: Mapping[str, object]
 ) -> tuple[str, ...]:
-    unknown = [str(member) for member in members if str(member) not in values]
-    for member in unknown:
+    for index, member in enumerate(map(str, members)):
+        if member in values:
+            continue
         near = did_you_mean(member, values)
-        place = document.locate(("vocabulary", key, name))
+        place = document.locate(("vocabulary", key, name, index))
         fix = f"write `{near}`" if near else f"declare `{member}` beside it"
         document.problems.append(
             Problem("V302", f"group `{name}` names the unknown {key} `{member}`", fix, place)
@@ -79,7 +81,7 @@ def _is_discrete(document: Document, key: str) -> bool:
     if facts.kind(key) == "discrete":
         return True
     near = did_you_mean(key, facts.DISCRETE)
-    fix = f"write `{near}`" if near else f"legal are {', '.join(facts.DISCRETE)}, env.NAME and has.NAME"
+    fix = f"write `{near}`" if near else "see `moe-align list facts`"
     place = document.locate(("vocabulary", key), at_key=True)
     document.problems.append(Problem("V301", f"`{key}` is no fact with named values", fix, place))
     return False
@@ -97,7 +99,7 @@ def _term(context: Context, key: str, value: str, spec: schema.Value) -> Term:
     for other, said in spec.implies.items():
         accepts = conditions(context, {other: said}, (*path, "implies"), None)
         if accepts and not isinstance(accepts[0].accepts, frozenset):
-            fix = f"legal are {', '.join(facts.DISCRETE)}"
+            fix = "imply only facts with named values, such as `platform`"
             context.problem(
                 "V303", f"`{other}` cannot be implied", fix, (*path, "implies", other), at_key=True
             )
@@ -125,18 +127,78 @@ def _declare(
     if before is None:
         terms[value] = term
         declared[address] = document
-    elif term.implies and term.implies != before.implies:
-        place = document.locate(("vocabulary", key, value), at_key=True)
+        return
+    if before.implies and term.implies and set(before.implies) != set(term.implies):
+        # The nearer file is the one to change: what lies under it was there before.
+        nearer = declared[address]
+        place = nearer.locate(("vocabulary", key, value), at_key=True)
         fix = "leave `implies` out here, or choose another name"
-        said = f"{key} `{value}` implies something else in {declared[address].file}"
-        document.problems.append(Problem("V304", said, fix, place))
-    else:
-        terms[value] = before._replace(aliases=(*before.aliases, *term.aliases))
+        said = f"{key} `{value}` implies something else in {document.file}"
+        nearer.problems.append(Problem("V304", said, fix, place))
+    aliases = tuple(dict.fromkeys((*before.aliases, *term.aliases)))
+    terms[value] = Term(aliases, before.implies or term.implies, before.note or term.note)
+
+
+def _check_names(
+    sources: list[Source],
+    terms: Mapping[str, Mapping[str, Term]],
+    groups: Mapping[str, Mapping[str, tuple[str, ...]]],
+) -> None:
+    """Tell names that could never be understood: names are read whatever their case."""
+    for document, said in sources:
+        for key, values in (said.vocabulary or {}).items():
+            if key not in terms:
+                continue
+            own = {value.lower(): value for value in terms[key]}
+            for value, spec in values.items():
+                clash = _clash(key, value, isinstance(spec, list), own, groups.get(key, {}))
+                if clash is not None:
+                    place = document.locate(("vocabulary", key, value), at_key=True)
+                    document.problems.append(Problem("V306", *clash, place))
+                elif isinstance(spec, schema.Value):
+                    _check_aliases(document, terms[key], (key, value), spec)
+
+
+def _clash(
+    key: str, value: str, is_group: bool, own: Mapping[str, str], groups: Mapping[str, object]
+) -> tuple[str, str] | None:
+    """What is wrong with the name of a value or group, and the fix."""
+    if key in facts.BOOLEANS or key.startswith("has."):
+        return None if value in ("true", "false") else (f"`{key}` is `true` or `false`", "leave it out")
+    if is_group:
+        return (f"`{value}` is a group and a value", "choose another name") if value.lower() in own else None
+    if own[value.lower()] != value:
+        return f"`{value}` and `{own[value.lower()]}` differ in case alone", "keep one of them"
+    return None
+
+
+def _check_aliases(
+    document: Document, terms: Mapping[str, Term], address: tuple[str, str], spec: schema.Value
+) -> None:
+    key, value = address
+    for index, alias in enumerate(spec.aliases):
+        if not isinstance(alias, str):
+            continue
+        others = [other for other, term in terms.items() if other != value and _is_named(other, term, alias)]
+        if others:
+            place = document.locate(("vocabulary", key, value, "aliases", index))
+            fix = "leave one out, or say where it is valid: `{name: …, engine: …}`"
+            message = f"alias `{alias}` of `{value}` is a name of `{others[0]}` too"
+            document.problems.append(Problem("V307", message, fix, place))
+
+
+def _is_named(value: str, term: Term, name: str) -> bool:
+    """Whether a value is called by a name wherever it is asked for."""
+    always = [alias.name.lower() for alias in term.aliases if not alias.scope]
+    return name.lower() == value.lower() or name.lower() in always
 
 
 class _Default(NamedTuple):
+    """The value of a default, or what it should have been."""
+
     value: str | int | None
-    wanted: str
+    wanted: str = ""
+    fix: str | None = None
 
 
 def _defaults(sources: list[Source], words: Vocabulary) -> dict[str, str | int]:
@@ -146,10 +208,8 @@ def _defaults(sources: list[Source], words: Vocabulary) -> dict[str, str | int]:
             default = _default(words, key, value)
             if default.value is None:
                 place = document.locate(("defaults", key))
-                shown = str(value).lower() if isinstance(value, bool) else value
-                document.problems.append(
-                    Problem("V305", f"default `{key}: {shown}` is no {default.wanted}", None, place)
-                )
+                said = f"default `{key}: {_text(value)}` is no {default.wanted}"
+                document.problems.append(Problem("V305", said, default.fix, place))
             else:
                 defaults.setdefault(key, default.value)
     return defaults
@@ -158,15 +218,25 @@ def _defaults(sources: list[Source], words: Vocabulary) -> dict[str, str | int]:
 def _default(words: Vocabulary, key: str, value: schema.Scalar) -> _Default:
     sort = facts.kind(key)
     if sort == "integer":
-        return _Default(
-            value if isinstance(value, int) and not isinstance(value, bool) else None, "whole number"
-        )
+        number = value if isinstance(value, int) and not isinstance(value, bool) else None
+        lowest = facts.lowest(key)
+        fits = number is not None and number >= lowest
+        return _Default(number if fits else None, "whole number", f"write an integer ≥ {lowest}")
     if sort == "version":
         try:
-            return _Default(release(str(value)).text, "release")
+            return _Default(release(str(value)).text)
         except ValueError:
-            return _Default(None, "release")
+            return _Default(None, "release", "write it like `0.33.0`, in quotes")
     if sort == "discrete":
-        members = words.members(key, str(value).lower() if isinstance(value, bool) else str(value))
-        return _Default(next(iter(members)) if members and len(members) == 1 else None, f"value of `{key}`")
-    return _Default(None, "fact")
+        members = words.members(key, _text(value))
+        if members is None:
+            return _Default(None, f"value of `{key}`", words.suggestion(key, _text(value)))
+        if len(members) > 1:
+            return _Default(None, f"one value of `{key}`", f"write one of {', '.join(sorted(members))}")
+        return _Default(next(iter(members)))
+    near = did_you_mean(key, facts.keys())
+    return _Default(None, "fact", f"write `{near}`" if near else "see `moe-align list facts`")
+
+
+def _text(value: schema.Scalar) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
