@@ -19,6 +19,7 @@ from .packs import (
     Amount,
     Condition,
     Contract,
+    Count,
     Demand,
     Multiple,
     Outcome,
@@ -36,7 +37,7 @@ from .vocabulary import Alias, Term, Vocabulary
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from typing import Any
+    from typing import Any, TypeVar
 
     from .facts import Facts
     from .flow import Dimension
@@ -44,10 +45,13 @@ if TYPE_CHECKING:
     from .packs import Accepts
 
     Plain = dict[str, Any]
+    T = TypeVar("T")
 
 #: The shape of the compiled file; another shape is refused.
-FORMAT = 1
+FORMAT = 2
 LANGUAGE = 1
+
+_AGAIN = "write it again with `moe-align compile`"
 
 #: So many combinations of facts are kept by one bound function; above that it starts anew.
 MOST_BOUND = 4096
@@ -198,29 +202,24 @@ def _plain_pack(pack: Pack) -> Plain:
         "needs": _plain_conditions(pack.needs),
         "covers": _plain_conditions(pack.covers),
         "before": pack.before,
-        "rules": [
-            [
-                rule.id,
-                _plain_conditions(rule.when),
-                _plain_conditions(rule.unless),
-                _outcome(rule.outcome),
-                *_prose(rule),
-            ]
-            for rule in pack.rules
-        ],
-        "contracts": [
-            [
-                contract.id,
-                _plain_conditions(contract.when),
-                _plain_conditions(contract.unless),
-                _plain_conditions(contract.facts),
-                contract.demands,
-                contract.breaks,
-                *_prose(contract),
-            ]
-            for contract in pack.contracts
-        ],
+        # As text, so that a process takes apart only the packs that its questions need.
+        "rules": _text([_plain_rule(rule) for rule in pack.rules]),
+        "contracts": _text([_plain_contract(contract) for contract in pack.contracts]),
     }
+
+
+def _text(plain: list[Any]) -> str:
+    return json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
+
+
+def _plain_rule(rule: Rule) -> list[Any]:
+    conditions = _plain_conditions(rule.when), _plain_conditions(rule.unless)
+    return [rule.id, *conditions, _outcome(rule.outcome), *_prose(rule)]
+
+
+def _plain_contract(contract: Contract) -> list[Any]:
+    conditions = map(_plain_conditions, (contract.when, contract.unless, contract.facts))
+    return [contract.id, *conditions, contract.demands, contract.breaks, *_prose(contract)]
 
 
 def _prose(rule: Rule | Contract) -> list[Any]:
@@ -264,35 +263,33 @@ def load_compiled(path: str | os.PathLike[str]) -> Policy:
         ) from None
     except ValueError as fault:
         place = Location(shown, getattr(fault, "lineno", 1), getattr(fault, "colno", 1))
-        again = "write it again with `moe-align compile`"
-        raise PolicyError([Problem("C502", "is truncated or no compiled policy", again, place)]) from None
+        raise PolicyError([Problem("C502", "is truncated or no compiled policy", _AGAIN, place)]) from None
     return Policy(_stack_of(content, start))
 
 
 def _stack_of(content: Any, start: Location) -> Stack:
-    again = "write it again with `moe-align compile`"
     try:
         head = content["moe_align"]
         said = head["format"], head["language"]
     except (TypeError, KeyError):
-        raise PolicyError([Problem("C502", "is no compiled policy", again, start)]) from None
+        raise PolicyError([Problem("C502", "is no compiled policy", _AGAIN, start)]) from None
     if said != (FORMAT, LANGUAGE):
         message = f"has format {said[0]} of language {said[1]}, not {FORMAT} of {LANGUAGE}"
-        raise PolicyError([Problem("C503", message, again, start)])
+        raise PolicyError([Problem("C503", message, _AGAIN, start)])
     try:
         layers = tuple(Layer(name, tuple(file for file, _, _ in files)) for name, files in content["layers"])
-        _check_fresh(content["layers"], again, start)
-        packs = [_pack_from(plain) for plain in content["packs"]]
+        _check_fresh(content["layers"], start)
+        packs = [_pack_from(plain, start) for plain in content["packs"]]
         vocabulary = _vocabulary_from(content["vocabulary"])
     except (TypeError, KeyError, ValueError, AttributeError) as fault:
         if isinstance(fault, PolicyError):
             raise
-        raise PolicyError([Problem("C502", "is damaged", again, start)]) from None
+        raise PolicyError([Problem("C502", "is damaged", _AGAIN, start)]) from None
     phases = {phase: tuple(pack for pack in packs if pack.phase == phase) for phase in PHASES}
-    return Stack(vocabulary, phases, tuple(pack for pack in packs if pack.contracts), layers)
+    return Stack(vocabulary, phases, tuple(pack for pack in packs if pack.phase is None), layers)
 
 
-def _check_fresh(layers: list[Any], again: str, start: Location) -> None:
+def _check_fresh(layers: list[Any], start: Location) -> None:
     """Refuse a compiled file beside rule files that have changed since; absent ones cannot disagree.
 
     Raises:
@@ -309,7 +306,7 @@ def _check_fresh(layers: list[Any], again: str, start: Location) -> None:
         changed = sorted(missing | {file for file in here if recorded.get(file) != _print(file)})
         if changed:
             message = f"is stale: `{os.path.basename(changed[0])}` has changed since"
-            raise PolicyError([Problem("C504", message, again, start)])
+            raise PolicyError([Problem("C504", message, _AGAIN, start)])
 
 
 def _local(layer: str, file: str) -> str:
@@ -317,49 +314,54 @@ def _local(layer: str, file: str) -> str:
     return os.path.join(built_in_rules(), os.path.basename(file)) if layer == BUILT_IN else file
 
 
-def _pack_from(plain: Plain) -> Pack:
+def _pack_from(plain: Plain, start: Location) -> Pack:
     name, phase = plain["name"], plain["phase"]
-    rules = tuple(
-        Rule(
-            name,
-            rule,
-            phase,
-            _conditions_from(when),
-            _conditions_from(unless),
-            _outcome_from(outcome),
-            why,
-            source,
-            evidence,
-            Location(*at),
-        )
-        for rule, when, unless, outcome, why, source, evidence, at in plain["rules"]
-    )
-    contracts = tuple(
-        Contract(
-            name,
-            contract,
-            _conditions_from(when),
-            _conditions_from(unless),
-            tuple(map(_demand_from, demands)),
-            breaks,
-            why,
-            source,
-            evidence,
-            Location(*at),
-            _conditions_from(facts),
-        )
-        for contract, when, unless, facts, demands, breaks, why, source, evidence, at in plain["contracts"]
-    )
+    rules, contracts = plain["rules"], plain["contracts"]
     return Pack(
         name,
         phase,
         _conditions_from(plain["needs"]),
         _conditions_from(plain["covers"]),
         tuple(plain["before"]),
-        rules,
-        contracts,
+        lambda: _later(rules, lambda one: _rule_from(name, phase, one), start),
+        lambda: _later(contracts, lambda one: _contract_from(name, one), start),
         plain["layer"],
         Location(*plain["at"]),
+    )
+
+
+def _later(text: str, made: Callable[[list[Any]], T], start: Location) -> tuple[T, ...]:
+    """What a pack holds, once it is asked for.
+
+    Raises:
+        PolicyError: the text is damaged.
+    """
+    try:
+        return tuple(map(made, json.loads(text)))
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise PolicyError([Problem("C502", "is damaged", _AGAIN, start)]) from None
+
+
+def _rule_from(name: str, phase: str, plain: list[Any]) -> Rule:
+    rule, when, unless, outcome, why, source, evidence, at = plain
+    conditions = _conditions_from(when), _conditions_from(unless)
+    return Rule(name, rule, phase, *conditions, _outcome_from(outcome), why, source, evidence, Location(*at))
+
+
+def _contract_from(name: str, plain: list[Any]) -> Contract:
+    contract, when, unless, facts, demands, breaks, why, source, evidence, at = plain
+    return Contract(
+        name,
+        contract,
+        _conditions_from(when),
+        _conditions_from(unless),
+        tuple(map(_demand_from, demands)),
+        breaks,
+        why,
+        source,
+        evidence,
+        Location(*at),
+        _conditions_from(facts),
     )
 
 
@@ -386,6 +388,8 @@ def _outcome_from(plain: Plain) -> Outcome:
         fields["refine"] = Refine(tuple(blocks), fits, floor)
     if "otherwise" in fields:
         fields["otherwise"] = _outcome_from(fields["otherwise"])
+    if "count" in fields:
+        fields["count"] = Count(*fields["count"])
     for name in ("rows", "columns"):
         if name in fields:
             fields[name] = tuple(map(tuple, fields[name]))
@@ -475,6 +479,7 @@ def _looked_at(pack: Pack, rule: Rule) -> set[str]:
         {condition.key for condition in conditions}
         | {key for multiple in multiples if multiple for key in facts_of(multiple)}
         | {block for outcome in outcomes if outcome.refine for block in outcome.refine.blocks}
+        | {key for outcome in outcomes if outcome.count for key in outcome.count if isinstance(key, str)}
     )
 
 

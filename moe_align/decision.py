@@ -5,7 +5,7 @@ from __future__ import annotations
 from . import facts as keys
 from .contracts import Check, checks
 from .record import NamedTuple
-from .resolve import Leaf, Miss, Step, leaves
+from .resolve import Leaf, Miss, Step, leaves, spread
 from .versions import release
 
 TYPE_CHECKING = False
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .flow import Dimension
     from .known import Known
     from .packs import Accepts, Amount, Rule
+    from .resolve import Missed
     from .stack import Stack
 
     T = TypeVar("T")
@@ -68,9 +69,9 @@ class Decision(NamedTuple):
 
     `status` is `decided`, `undecided` (open facts matter: see `alternatives`), `rejected` (the engine
     refuses: see `reason`) or `unknown` (no pack says). `experts` are the experts whose weights a rank
-    would hold if all were on it: routed, fused shared and those that rules add. `trace` has, for every
-    rule that did not decide, the first condition that failed. Where facts are open, all of these say
-    what holds whatever they are; where the sizes are alike and only the rules behind them differ,
+    would hold if all were on it: routed, fused shared and those that rules add. `missed` has
+    what did not decide as it was met, `trace` the same rule by rule. Where facts are open, all of
+    these say what holds whatever they are; where the sizes are alike and only the rules behind them differ,
     `rule` is `None` and `alternatives` has the rules. `notes` tell which releases stand for a build.
     """
 
@@ -93,9 +94,14 @@ class Decision(NamedTuple):
     alternatives: tuple[Alternative, ...]
     reason: str | None
     error: str | None
-    trace: tuple[Miss, ...]
+    missed: tuple[Missed, ...]
     pads_text: str | None = None
     notes: tuple[str, ...] = ()
+
+    @property
+    def trace(self) -> tuple[Miss, ...]:
+        """For every rule that did not decide, the first condition that failed."""
+        return spread(self.missed)
 
     @property
     def winner(self) -> Rule | None:
@@ -134,7 +140,7 @@ def decision(stack: Stack, state: Known) -> Decision:
         alternatives=tuple(_alternatives(state, found)) if apart or status == "undecided" else (),
         reason=first.reason if decided else f"depends on {', '.join(_open_facts(found))}",
         error=first.error if decided else None,
-        trace=first.misses if len(found) == 1 else _common_misses(found),
+        missed=first.misses if len(found) == 1 else _common_misses(found),
         pads_text=_alike(found, lambda leaf: leaf.flow.pads_text),
         notes=_notes(state),
     )
@@ -390,8 +396,8 @@ def _common_steps(found: tuple[Leaf, ...]) -> tuple[Step, ...]:
 
 def _common_misses(found: tuple[Leaf, ...]) -> tuple[Miss, ...]:
     """The misses of all leaves: rules that fail alike whatever the open facts are."""
-    elsewhere = [{_key(miss) for miss in leaf.misses} for leaf in found[1:]]
-    return tuple(miss for miss in found[0].misses if all(_key(miss) in keys for keys in elsewhere))
+    elsewhere = [{_key(miss) for miss in spread(leaf.misses)} for leaf in found[1:]]
+    return tuple(miss for miss in spread(found[0].misses) if all(_key(miss) in keys for keys in elsewhere))
 
 
 def _key(miss: Miss) -> tuple[str, int, bool]:

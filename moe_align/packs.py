@@ -10,6 +10,9 @@ from .record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
     from .space import Ints
     from .versions import VersionSet
 
@@ -105,10 +108,22 @@ class Refine(NamedTuple):
     floor: int
 
 
+class Count(NamedTuple):
+    """A number of experts: what it is a multiple of, and the fewest; integers or names of integer facts."""
+
+    multiple: int | str = 1
+    at_least: int | str | None = None
+
+    def __str__(self) -> str:
+        least = f"at least {self.at_least}" if self.at_least is not None else ""
+        return least if self.multiple == 1 else ", ".join(filter(None, (str(self.multiple), least)))
+
+
 class Outcome(NamedTuple):
     """What a rule does; `form` names the one key it was written with.
 
-    `hidden` and `intermediate` belong to `align`, `require` and `set`; `add` to `add`; `target` is
+    `hidden` and `intermediate` belong to `align`, `require` and `set`, `count` (of experts) to the
+    first two; `add` to `add`; `target` is
     the backend of `use` or the reason of `reject`; `pads` belong to `declare`. The last four are
     modifiers: experts added, the engine's exception, and multiples for the rows and columns of
     block scales alone, per tensor.
@@ -127,6 +142,7 @@ class Outcome(NamedTuple):
     error: str | None = None
     rows: tuple[tuple[str, int], ...] = ()
     columns: tuple[tuple[str, int], ...] = ()
+    count: Count | None = None
 
 
 class Rule(NamedTuple):
@@ -188,19 +204,79 @@ class Contract(NamedTuple):
         return f"{self.pack}/{self.id}"
 
 
-class Pack(NamedTuple):
+class Pack:
     """One file of rules (with a `phase`) or of contracts (`phase` is `None`).
 
     `needs` are the facts of `for`, which every rule needs as well; `covers` the releases outside of
-    which the pack answers nothing; `layer` the name of the layer that brought it.
+    which the pack answers nothing; `layer` the name of the layer that brought it. Frozen. `rules` and
+    `contracts` may come as functions that are called when they are first looked at: most questions
+    need few packs of a compiled policy.
     """
+
+    __slots__ = ("_contracts", "_rules", "before", "covers", "layer", "location", "name", "needs", "phase")
 
     name: str
     phase: str | None
     needs: tuple[Condition, ...]
     covers: tuple[Condition, ...]
     before: tuple[str, ...]
-    rules: tuple[Rule, ...]
-    contracts: tuple[Contract, ...]
     layer: str
     location: Location
+    _rules: tuple[Rule, ...] | Callable[[], tuple[Rule, ...]]
+    _contracts: tuple[Contract, ...] | Callable[[], tuple[Contract, ...]]
+
+    def __init__(
+        self,
+        name: str,
+        phase: str | None,
+        needs: tuple[Condition, ...],
+        covers: tuple[Condition, ...],
+        before: tuple[str, ...],
+        rules: tuple[Rule, ...] | Callable[[], tuple[Rule, ...]],
+        contracts: tuple[Contract, ...] | Callable[[], tuple[Contract, ...]],
+        layer: str,
+        location: Location,
+    ) -> None:
+        values = (name, phase, needs, covers, before, rules, contracts, layer, location)
+        for slot, value in zip(_PACK_SLOTS, values, strict=True):
+            object.__setattr__(self, slot, value)
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        made = self._rules
+        if not isinstance(made, tuple):
+            made = made()
+            object.__setattr__(self, "_rules", made)
+        return made
+
+    @property
+    def contracts(self) -> tuple[Contract, ...]:
+        made = self._contracts
+        if not isinstance(made, tuple):
+            made = made()
+            object.__setattr__(self, "_contracts", made)
+        return made
+
+    def having(self, rules: tuple[Rule, ...]) -> Pack:
+        """The same pack with other rules."""
+        before = self._parts()
+        return Pack(*before[:5], rules, *before[6:])
+
+    def _parts(self) -> tuple[Any, ...]:
+        head = (self.name, self.phase, self.needs, self.covers, self.before)
+        return (*head, self.rules, self.contracts, self.layer, self.location)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError("a pack is frozen")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Pack, self._parts()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pack) and self._parts() == other._parts()
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.layer))
+
+
+_PACK_SLOTS = ("name", "phase", "needs", "covers", "before", "_rules", "_contracts", "layer", "location")

@@ -14,7 +14,7 @@ from .record import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from .flow import Flow
     from .packs import Accepts, Condition, Outcome, Pack, Rule
@@ -35,6 +35,18 @@ class Miss(NamedTuple):
     excepted: bool = False
 
 
+class Passed(NamedTuple):
+    """A pack that was passed over whole: the need of it that failed, and the value that failed it."""
+
+    pack: Pack
+    condition: Condition
+    got: object
+
+
+if TYPE_CHECKING:
+    Missed = Miss | Passed
+
+
 class Step(NamedTuple):
     """What one phase did: the rule that won, and the sizes after it (`None`: open)."""
 
@@ -52,7 +64,7 @@ class Leaf(NamedTuple):
     status: str
     flow: Flow
     steps: tuple[Step, ...]
-    misses: tuple[Miss, ...]
+    misses: tuple[Missed, ...]
     reason: str | None
     error: str | None = None
 
@@ -74,7 +86,7 @@ class _At(NamedTuple):
     splits: dict[str, Accepts]
     flow: Flow
     steps: tuple[Step, ...] = ()
-    misses: tuple[Miss, ...] = ()
+    misses: tuple[Missed, ...] = ()
     phase: int = 0
     pack: int = 0
     rule: int = -1
@@ -132,6 +144,17 @@ def _exception(unless: Sequence[Condition], state: Known, flow: Flow) -> tuple[s
     return (YES, unless[0]) if open_condition is None else (DEPENDS, open_condition)
 
 
+def spread(misses: Iterable[Missed]) -> tuple[Miss, ...]:
+    """One miss for every rule, those of packs that were passed over among them."""
+    found: list[Miss] = []
+    for miss in misses:
+        if isinstance(miss, Passed):
+            found += [Miss(rule, miss.condition, miss.got) for rule in miss.pack.rules]
+        else:
+            found.append(miss)
+    return tuple(found)
+
+
 def leaves(stack: Stack, state: Known) -> tuple[Leaf, ...]:
     """The outcome for every part of the open facts; one leaf where nothing that is open matters."""
     flow = sizes.entering(state)
@@ -186,7 +209,7 @@ def _error(outcome: Outcome) -> str | None:
 
 
 def _lacking(
-    state: Known, splits: dict[str, Accepts], flow: Flow, steps: tuple[Step, ...], misses: list[Miss]
+    state: Known, splits: dict[str, Accepts], flow: Flow, steps: tuple[Step, ...], misses: list[Missed]
 ) -> Leaf:
     """The end where sizes are computed from facts that are open: each value of them gives another answer."""
     reason = f"depends on {', '.join(flow.needs)}"
@@ -194,7 +217,7 @@ def _lacking(
 
 
 def _phase(
-    packs: Sequence[Pack], state: Known, flow: Flow, misses: list[Miss], first: int, rule: int
+    packs: Sequence[Pack], state: Known, flow: Flow, misses: list[Missed], first: int, rule: int
 ) -> _Wait | Rule | str | None:
     """The first rule of a phase that matches, why no pack answers, or the condition to wait for.
 
@@ -208,7 +231,7 @@ def _phase(
             held, condition, _ = verdict(pack.needs, (), state, flow)
             if held is NO and condition is not None:
                 got = values.get(condition.key)
-                misses.extend([Miss(other, condition, got) for other in pack.rules])
+                misses.append(Passed(pack, condition, got))
                 continue
             if held is DEPENDS and condition is not None and winner is None:
                 return _Wait(condition, index, _BEFORE)

@@ -31,7 +31,7 @@ def mirrors_of(policy: Policy) -> Mirrors:
     """The mirrors of a policy, without contracts: those are held against sizes and change none."""
     stack = policy.stack._replace(contracts=())
     plainly = tuple(
-        pack._replace(rules=(pack.rules[-1]._replace(when=(), unless=(), outcome=Outcome("align")),))
+        pack.having(rules=(pack.rules[-1]._replace(when=(), unless=(), outcome=Outcome("align")),))
         for pack in stack.phases["allocate"]
     )
     return Mirrors(
@@ -85,8 +85,11 @@ def _said(
 def _after_model(mirror: Policy, case: Case, size: tuple[Any, ...]) -> tuple[object, ...]:
     """The sizes as they leave the phase in which model code may change them."""
     facts = {**case.facts, "vllm": case.release, "hidden": size[0], "intermediate_per_partition": size[1]}
-    steps = mirror.resolve(Facts.of(facts)).steps
-    return next(((step.hidden, step.intermediate) for step in steps if step.phase == "model"), size[:2])
+    decision = mirror.resolve(Facts.of(facts))
+    if decision.status != "decided":
+        return (decision.status,)
+    sizes = ((step.hidden, step.intermediate) for step in decision.steps if step.phase == "model")
+    return next(sizes, size[:2])
 
 
 class Told(NamedTuple):
@@ -133,7 +136,8 @@ def _layers(release: str, row: Row) -> Iterator[dict[str, str | int]]:
 def _models(release: str, row: Row) -> list[str]:
     """Models whose code sets the padding of the layer's configuration, as the row has it."""
     if row.get("intermediate_pad_override") != 0:
-        return ["deepseek_v4"] if release >= "0.33" else ["deepseek_v4", "deepseek_v41"]
+        silent = {"minimax_m3": "0.25", "deepseek_v41": "0.33"}
+        return ["deepseek_v4", *(model for model, since in silent.items() if release < since)]
     return ["minimax_m3", "deepseek_v41"] if release >= "0.33" and row["activation"] != "SITU" else ["minimax_m3"]
 
 
@@ -148,7 +152,7 @@ def declared(one: Told, mirrors: Mirrors) -> object:
 
 
 class Dispatched(NamedTuple):
-    """A question on a transport: what it makes of the hidden size; `None` where the release has no such transport."""
+    """A question on a transport: what it makes of the hidden size; `None` where a release does not have it."""
 
     facts: Mapping[str, str | int]
     said: int | str | None
@@ -170,7 +174,7 @@ def _dispatched(release: str, row: Row) -> Iterator[Dispatched]:
 
 
 def _to(release: str, transport: str, item_bytes: int, hidden: int) -> dict[str, str | int]:
-    sizes = {"act_bytes": item_bytes, "hidden": hidden, "intermediate_per_partition": 512}
+    sizes = {"act_bytes": item_bytes, "hidden": hidden, "intermediate_per_partition": 500}
     return {**_BELOW_A_TRANSPORT, "vllm": release, "all2all": transport, **sizes}
 
 
@@ -179,4 +183,6 @@ def after_dispatch(one: Dispatched, mirrors: Mirrors) -> object:
     decision = mirrors.whole.resolve(Facts.of(one.facts))
     if decision.status == "rejected":
         return "error: ValueError"
+    if decision.intermediate.allocated != one.facts["intermediate_per_partition"]:
+        return decision.intermediate
     return next((step.hidden for step in decision.steps if step.phase == "dispatch"), None)
