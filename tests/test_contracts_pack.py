@@ -17,6 +17,8 @@ from moe_align.packs import Contract, Outcome, Pack, Rule
 from moe_align.resolve import leaves
 from moe_align.stack import Stack
 
+ROOT = Path(__file__).parents[1]
+
 
 @cache
 def cases(kind: str) -> list[dict[str, Any]]:
@@ -215,3 +217,44 @@ def test_wider_was_faster_once() -> None:
     decision = built_in().resolve(Facts.of({**layer, "hidden": 2880, "intermediate_per_partition": 360}))
     slow = [check.contract.id for check in decision.contracts if check.holds is False]
     assert slow == ["triton-mxfp4-mi300x"]
+
+
+def endangered(engine: str, backend: str) -> dict[str, list[int]]:
+    """The known MXFP4 models, with the TP sizes, of which a decision breaks a contract without an error."""
+    models = yaml.safe_load((ROOT / "rules" / "models.yaml").read_text(encoding="utf-8"))["models"]
+    found: dict[str, list[int]] = {}
+    for model in models:
+        if model.get("scheme") != "mxfp4":
+            continue
+        types = {"gpt_oss", "deepseek_v4", "kimi_k3", "minimax_m3"}
+        facts = {
+            "engine": engine,
+            "scheme": "mxfp4",
+            "backend": backend,
+            "arch": "gfx950",
+            "activation": model["activation"],
+            "hidden": model.get("expert_hidden_size", model["hidden_size"]),
+            "intermediate": model["moe_intermediate_size"],
+            "bias": model["bias"],
+            "model_type": model["model_type"] if model.get("model_type") in types else "other",
+        }
+        for tp in (1, 2, 4, 8):
+            if broken(**facts, tp=tp):
+                found.setdefault(model["id"], []).append(tp)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("engine", "backend", "models"),
+    [
+        ("vllm", "aiter_bf16", {"gpt-oss-20b": [1], "gpt-oss-120b": [1]}),
+        ("vllm", "aiter_mxfp4", {"gpt-oss-20b": [1, 8], "gpt-oss-120b": [1, 8]}),
+        ("sglang", "aiter", {}),
+        ("atom", "aiter", {}),
+    ],
+)
+def test_known_models_that_a_mirror_endangers(
+    engine: str, backend: str, models: dict[str, list[int]]
+) -> None:
+    """The reviewed list: vLLM's doubled pad at TP 1, and A4W4 at widths that CK-Tile misreads."""
+    assert endangered(engine, backend) == models
