@@ -153,6 +153,8 @@ def _syntax(fault: yaml.YAMLError, text: str, shown: str) -> Problem:
     opens = (start.line, start.column) if start else place
     if "unexpected end of stream" in said:
         return Problem("Y010", "is not YAML: a quote is never closed", "close it", location(shown, opens))
+    if "nesting depth" in said:  # the C parser looks ahead, and has a limit of its own
+        return _too_deep(location(shown, place))
     character = _character(text, place)
     if "cannot start any token" in said and character == "\t":
         message, fix = "a tab where the line begins", "indent with spaces"
@@ -162,6 +164,10 @@ def _syntax(fault: yaml.YAMLError, text: str, shown: str) -> Problem:
     message = message.format("a backtick" if character == "`" else f"`{character}`")
     fix = fix.format(f"{opens[0] + 1}:{opens[1] + 1}")
     return Problem("Y010", f"is not YAML: {message}", fix, location(shown, place))
+
+
+def _too_deep(place: Location) -> Problem:
+    return Problem("Y007", f"is nested more than {MOST_DEPTH} levels deep", "flatten it", place)
 
 
 def _character(text: str, place: Place) -> str:
@@ -254,7 +260,8 @@ class _Reader:
         if sort is ScalarEvent:
             return self._scalar(event)
         if depth >= MOST_DEPTH:
-            raise self._stop("Y007", f"is nested more than {MOST_DEPTH} levels deep", "flatten it", event)
+            mark = event.start_mark
+            raise PolicyError([*self.problems, _too_deep(location(self.file, (mark.line, mark.column)))])
         return (self._mapping if sort is MappingStartEvent else self._sequence)(event, events, depth + 1)
 
     def _mapping(self, start: Any, events: Any, depth: int) -> Mapping:

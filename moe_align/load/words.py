@@ -40,12 +40,12 @@ def vocabulary(sources: Iterable[Source]) -> Vocabulary:
 def _names_only(sources: list[Source]) -> Vocabulary:
     """Values, aliases and groups without scopes or implications: enough to look names up."""
     terms: dict[str, dict[str, Term]] = {}
-    groups: dict[str, dict[str, tuple[str, ...]]] = {}
+    listed: list[tuple[Document, str, str, list[schema.Scalar]]] = []
     for document, said in sources:
         for key, values in (said.vocabulary or {}).items():
             for value, spec in values.items():
                 if isinstance(spec, list):
-                    groups.setdefault(key, {})[value.lower()] = _group(document, key, value, spec, values)
+                    listed.append((document, key, value, spec))
                 else:
                     names = _alias_names(spec or schema.Value())
                     before = terms.setdefault(key, {}).get(value, Term())
@@ -54,6 +54,10 @@ def _names_only(sources: list[Source]) -> Vocabulary:
             terms.setdefault(key, {})
     for key in [key for key in terms if key.startswith("env.")]:
         terms[key].setdefault("unset", Term())
+    groups: dict[str, dict[str, tuple[str, ...]]] = {}
+    for document, key, name, members in listed:
+        group = _group(document, key, name, members, terms[key])
+        groups.setdefault(key, {}).setdefault(name.lower(), group)
     return Vocabulary(terms, groups, {})
 
 
@@ -70,7 +74,7 @@ def _group(
             continue
         near = did_you_mean(member, values)
         place = document.locate(("vocabulary", key, name, index))
-        fix = f"write `{near}`" if near else f"declare `{member}` beside it"
+        fix = f"write `{near}`" if near else f"declare `{member}` as a value"
         document.problems.append(
             Problem("V302", f"group `{name}` names the unknown {key} `{member}`", fix, place)
         )
@@ -144,31 +148,33 @@ def _check_names(
     terms: Mapping[str, Mapping[str, Term]],
     groups: Mapping[str, Mapping[str, tuple[str, ...]]],
 ) -> None:
-    """Tell names that could never be understood: names are read whatever their case."""
+    """Tell names that could never be understood, in the nearest file: names are read whatever their case."""
+    told: set[tuple[str, str]] = set()
     for document, said in sources:
         for key, values in (said.vocabulary or {}).items():
-            if key not in terms:
-                continue
-            own = {value.lower(): value for value in terms[key]}
+            own = {value.lower(): value for value in terms.get(key, ())}
             for value, spec in values.items():
                 clash = _clash(key, value, isinstance(spec, list), own, groups.get(key, {}))
-                if clash is not None:
+                if clash is None:
+                    if isinstance(spec, schema.Value) and key in terms:
+                        _check_aliases(document, terms[key], (key, value), spec)
+                elif (key, value.lower()) not in told:
+                    told.add((key, value.lower()))
                     place = document.locate(("vocabulary", key, value), at_key=True)
                     document.problems.append(Problem("V306", *clash, place))
-                elif isinstance(spec, schema.Value):
-                    _check_aliases(document, terms[key], (key, value), spec)
 
 
 def _clash(
     key: str, value: str, is_group: bool, own: Mapping[str, str], groups: Mapping[str, object]
 ) -> tuple[str, str] | None:
     """What is wrong with the name of a value or group, and the fix."""
+    name = value.lower()
     if key in facts.BOOLEANS or key.startswith("has."):
         return None if value in ("true", "false") else (f"`{key}` is `true` or `false`", "leave it out")
-    if is_group:
-        return (f"`{value}` is a group and a value", "choose another name") if value.lower() in own else None
-    if own[value.lower()] != value:
-        return f"`{value}` and `{own[value.lower()]}` differ in case alone", "keep one of them"
+    if name in own and name in groups:
+        return f"`{value}` is a group and a value", "choose another name"
+    if not is_group and own.get(name, value) != value:
+        return f"`{value}` and `{own[name]}` differ in case alone", "keep one of them"
     return None
 
 
