@@ -119,7 +119,8 @@ def decision(stack: Stack, state: Known) -> Decision:
     rule = _alike(found, lambda leaf: leaf.rule.address if leaf.rule else None)
     backend = _alike(found, lambda leaf: leaf.flow.backend or leaf.state.values.get("backend"))
     pads = _alike(found, lambda leaf: leaf.flow.pads)
-    apart = len(found) > 1 and (not decided or rule is None)
+    by_several = status == "decided" and len(found) > 1 and rule is None
+    apart = not decided or by_several or (status == "undecided" and bool(flow.needs))
     return Decision(
         status=status,
         hidden=_size(flow.hidden, status),
@@ -137,7 +138,7 @@ def decision(stack: Stack, state: Known) -> Decision:
         assumed=_origins(state, assumed=True),
         implied=_origins(state, assumed=False),
         open=() if status != "undecided" else _open_facts(found),
-        alternatives=tuple(_alternatives(state, found)) if apart or status == "undecided" else (),
+        alternatives=tuple(_alternatives(state, found)) if apart else (),
         reason=first.reason if decided else f"depends on {', '.join(_open_facts(found))}",
         error=first.error if decided else None,
         missed=first.misses if len(found) == 1 else _common_misses(found),

@@ -160,7 +160,14 @@ def leaves(stack: Stack, state: Known) -> tuple[Leaf, ...]:
     flow = sizes.entering(state)
     if state.refusal is not None:
         return (Leaf(state, {}, "rejected", flow, (), (), state.refusal),)
-    return tuple(_decide(stack, _At(state, {}, flow)))
+    try:
+        return tuple(_decide(stack, _At(state, {}, flow)))
+    except ValueError as fault:
+        from .space import SpaceTooLarge
+
+        if not isinstance(fault, SpaceTooLarge):
+            raise
+        return (Leaf(state, {}, "undecided", flow, (), (), f"{fault}: give the sizes"),)
 
 
 def _decide(stack: Stack, at: _At) -> Iterator[Leaf]:

@@ -40,7 +40,7 @@ class Between(_Model):
 
     min: Size | None = None
     max: Size | None = None
-    multiple_of: Positive | None = None
+    multiple_of: Annotated[int, Field(ge=1, le=2**20)] | None = None
 
 
 def _sort_of_condition(value: Any) -> str | None:

@@ -214,8 +214,8 @@ def _defaults(sources: list[Source], words: Vocabulary) -> dict[str, str | int]:
             default = _default(words, key, value)
             if default.value is None:
                 place = document.locate(("defaults", key))
-                said = f"default `{key}: {_text(value)}` is no {default.wanted}"
-                document.problems.append(Problem("V305", said, default.fix, place))
+                message = f"default `{key}: {_text(value)}` is no {default.wanted}"
+                document.problems.append(Problem("V305", message, default.fix, place))
             else:
                 defaults.setdefault(key, default.value)
     return defaults
