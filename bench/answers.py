@@ -14,7 +14,7 @@ from table import Query
 from timing import Measure, in_turn, medians, ratios
 
 from moe_align import Decision, Facts, Policy, load_policy
-from moe_align.compile import MOST_BOUND
+from moe_align.bind import MOST_BOUND
 from moe_align.policy import MOST_KEPT
 
 BOUND = {"engine": "vllm", "vllm": table.RELEASE, "scheme": "mxfp4"}

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .compile import load_compiled as load_compiled
     from .decision import Decision as Decision
     from .errors import PolicyError as PolicyError
     from .errors import Problem as Problem
     from .facts import Facts as Facts
     from .load import load_policy as load_policy
     from .policy import Policy as Policy
+    from .restore import load_compiled as load_compiled
 
 __version__ = "0.1.0"
 
@@ -26,7 +26,7 @@ _HOMES = {
     "Policy": "policy",
     "PolicyError": "errors",
     "Problem": "errors",
-    "load_compiled": "compile",
+    "load_compiled": "restore",
     "load_policy": "load",
 }
 

@@ -10,8 +10,8 @@ import json
 import os
 import zlib
 
-from .compile import compiled, load_compiled
 from .layers import built_in_rules, layers_of
+from .restore import load_compiled
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def cached_policy(rules: Iterable[str] = (), environ: Mapping[str, str] | None =
     before = _stamps(files)
     policy = load_policy(*listed, environ=environment)
     if kept is not None:
+        from .compile import compiled
+
         text = compiled(policy)
         # A file that was saved in the middle of this must not be taken for the one that was read.
         if _stamps(files) == before:

@@ -81,7 +81,7 @@ class Policy:
         Raises:
             PolicyError: as `resolve`.
         """
-        from .compile import Sizes
+        from .bind import Sizes
 
         return Sizes(self, Facts(**given)).sizes
 

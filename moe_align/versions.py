@@ -7,11 +7,11 @@ which stands after `0.9.2` and before `0.9.2.1`; an epoch is added to the first 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
-
 from .record import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
 
 Key = tuple[int, ...]
 Interval = tuple[Key, Key | None]  # from a key up to, not with, another; None: without end
@@ -21,12 +21,11 @@ EPOCH = 10**12
 _POST = -1
 _LOWEST: Key = (0,)
 
-_PLAIN = re.compile(r"[0-9]+(?:\.[0-9]+)*")
-
-# What `git describe` prints: the nearest tag, the commits since, the commit.
-_DESCRIBED = re.compile(r"(?P<tag>.+)-(?P<commits>\d+)-(?P<commit>g[0-9a-f]+)(?:-dirty)?")
-_COMMIT = re.compile(r"(?:^|[._-])g[0-9a-f]{6,}")
-_CLAUSE = re.compile(r"(?P<operator>[<>=!~]+)\s*(?P<bound>.*)")
+# What `git describe` prints: the nearest tag, the commits since, the commit. Texts, not compiled: a
+# serving process that asks of plain releases alone should not load `re`.
+_DESCRIBED = r"(?P<tag>.+)-(?P<commits>\d+)-(?P<commit>g[0-9a-f]+)(?:-dirty)?"
+_COMMIT = r"(?:^|[._-])g[0-9a-f]{6,}"
+_CLAUSE = r"(?P<operator>[<>=!~]+)\s*(?P<bound>.*)"
 
 
 class Release(NamedTuple):
@@ -45,7 +44,6 @@ class Release(NamedTuple):
         return self.text
 
 
-@lru_cache(maxsize=1024)
 def release(text: str) -> Release:
     """The release that `text` is treated as: a pre-release, development or source build of X is X.
 
@@ -55,12 +53,14 @@ def release(text: str) -> Release:
         ValueError: if `text` is not a version.
     """
     text = text.strip()
-    if _PLAIN.fullmatch(text):
+    if all(part.isascii() and part.isdecimal() for part in text.split(".")):
         # What nearly every question says; the library takes as long to load as a compiled policy.
         return Release(normal(tuple(map(int, text.split(".")))), text)
+    import re
+
     from packaging.version import InvalidVersion, Version
 
-    described = _DESCRIBED.fullmatch(text)
+    described = re.fullmatch(_DESCRIBED, text)
     try:
         version = Version(described["tag"] if described else text)
     except InvalidVersion:
@@ -71,7 +71,7 @@ def release(text: str) -> Release:
     local = f"{described['commits']}.{described['commit']}" if described else version.local
     if version.is_prerelease:
         kind = "pre-release" if version.pre else "development build"
-    elif described or _COMMIT.search(version.local or ""):
+    elif described or re.search(_COMMIT, version.local or ""):
         kind = "source build"
     else:
         return Release(key, text, local=local)
@@ -259,7 +259,6 @@ _OPERATORS: dict[str, Callable[[Key], VersionSet]] = {
 }
 
 
-@lru_cache(maxsize=1024)
 def parse_range(text: str) -> VersionSet:
     """The releases for which every clause of `text` holds: `>=`, `<` and `==`, joined by commas.
 
@@ -277,7 +276,9 @@ def parse_range(text: str) -> VersionSet:
 def _parse_clause(clause: str, text: str) -> VersionSet:
     if not clause:
         raise ValueError(f"empty clause in version range `{text}`")
-    parts = _CLAUSE.fullmatch(clause)
+    import re
+
+    parts = re.fullmatch(_CLAUSE, clause)
     if parts is None:
         raise ValueError(f"version `{clause}` has no operator: write `=={clause}` or `>={clause}`")
     operator, bound = parts["operator"], parts["bound"]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
 
 from moe_align.space.pieces import (
-    Operation,
     Piece,
     canonical,
     joined,
@@ -18,6 +16,12 @@ from moe_align.space.pieces import (
 )
 from moe_align.space.residues import checked
 from moe_align.space.words import ints_text
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from moe_align.space.pieces import Operation
 
 
 class Ints:

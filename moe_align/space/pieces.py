@@ -6,7 +6,6 @@ Everywhere a sequence of pieces is in order and disjoint, and `low` and `high` o
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 
 from moe_align.record import NamedTuple
@@ -24,10 +23,14 @@ from moe_align.space.residues import (
     widen,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    Operation = Callable[[int, int], int]
+
 # Below the part that repeats for ever, up to so many runs of neighbours are listed one by one.
 MOST_RUNS = 24
-
-Operation = Callable[[int, int], int]
 
 
 class Piece(NamedTuple):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 
 MOST_RESIDUES = 2**20
 
@@ -60,7 +59,6 @@ def _repeats(mask: int, modulus: int, period: int) -> bool:
     return mask >> period == mask & full(modulus - period)
 
 
-@lru_cache(maxsize=4096)
 def _primes(number: int) -> tuple[int, ...]:
     """The distinct prime factors."""
     found = []

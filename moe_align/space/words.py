@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
 
 from moe_align.space.pieces import Piece, runs
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 _MOST_RESIDUE_RUNS = 4
 _FEWEST_STEPS = 5

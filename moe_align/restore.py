@@ -1,0 +1,267 @@
+"""The JSON file that `compile` wrote → a policy; needs neither YAML nor pydantic."""
+
+from __future__ import annotations
+
+import os
+
+from .errors import Location, PolicyError, Problem
+from .layers import BUILT_IN, Layer, built_in_rules, fingerprint, layers_of
+from .packs import (
+    DIMENSIONS,
+    PHASES,
+    Amount,
+    Condition,
+    Contract,
+    Count,
+    Demand,
+    Multiple,
+    Outcome,
+    Pack,
+    Pad,
+    Refine,
+    Rule,
+)
+from .policy import Policy
+from .stack import Stack
+from .versions import VersionSet
+from .vocabulary import Alias, Term, Vocabulary
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from .packs import Accepts
+
+    Plain = dict[str, Any]
+    T = TypeVar("T")
+
+#: The shape of the compiled file; another shape is refused.
+FORMAT = 2
+LANGUAGE = 1
+
+_AGAIN = "write it again with `moe-align compile`"
+
+
+def load_compiled(path: str | os.PathLike[str]) -> Policy:
+    """The policy of a compiled file; needs neither YAML nor pydantic.
+
+    Raises:
+        PolicyError: missing, truncated, of another language version, or older than the rule files.
+    """
+    shown = os.fspath(path)
+    start = Location(shown, 1, 1)
+    try:
+        with open(path, encoding="utf-8") as stream:
+            content = _parsed(stream.read())
+    except FileNotFoundError:
+        raise PolicyError(
+            [Problem("C501", "no such file", "write it with `moe-align compile`", start)]
+        ) from None
+    except OSError as fault:
+        raise PolicyError(
+            [Problem("C501", f"cannot be read: {fault.strerror}", "check its rights", start)]
+        ) from None
+    except ValueError as fault:
+        place = Location(shown, getattr(fault, "lineno", 1), getattr(fault, "colno", 1))
+        raise PolicyError([Problem("C502", "is truncated or no compiled policy", _AGAIN, place)]) from None
+    return Policy(_stack_of(content, start))
+
+
+class _Strict:
+    """How the scanner of `json` reads: as `json.loads` does, with nothing but what JSON has."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = float
+    memo: dict[str, str] = {}  # noqa: RUF012  # the scanner's own, cleared by it
+
+
+def _parsed(text: str) -> Any:
+    """`json.loads`, by its scanner alone where there is one: the rest of `json` loads `re` and `enum`.
+
+    That is half of what a process takes from its start to the first answer of a compiled policy.
+    """
+    try:
+        from _json import make_scanner
+
+        value, end = make_scanner(_Strict)(text, 0)  # type: ignore[arg-type]  # it reads attributes
+        if not text[end:].strip():
+            return value
+    except (ImportError, StopIteration, ValueError):
+        # No such scanner, or no such text: `json` says what is wrong with it.
+        pass
+    import json
+
+    return json.loads(text)
+
+
+def _stack_of(content: Any, start: Location) -> Stack:
+    try:
+        head = content["moe_align"]
+        said = head["format"], head["language"]
+    except (TypeError, KeyError):
+        raise PolicyError([Problem("C502", "is no compiled policy", _AGAIN, start)]) from None
+    if said != (FORMAT, LANGUAGE):
+        message = f"has format {said[0]} of language {said[1]}, not {FORMAT} of {LANGUAGE}"
+        raise PolicyError([Problem("C503", message, _AGAIN, start)])
+    try:
+        layers = tuple(Layer(name, tuple(file for file, _, _ in files)) for name, files in content["layers"])
+        _check_fresh(content["layers"], start)
+        packs = [_pack_from(plain, start) for plain in content["packs"]]
+        vocabulary = _vocabulary_from(content["vocabulary"])
+    except (TypeError, KeyError, ValueError, AttributeError) as fault:
+        if isinstance(fault, PolicyError):
+            raise
+        raise PolicyError([Problem("C502", "is damaged", _AGAIN, start)]) from None
+    phases = {phase: tuple(pack for pack in packs if pack.phase == phase) for phase in PHASES}
+    return Stack(vocabulary, phases, tuple(pack for pack in packs if pack.phase is None), layers)
+
+
+def _check_fresh(layers: list[Any], start: Location) -> None:
+    """Refuse a compiled file beside rule files that have changed since; absent ones cannot disagree.
+
+    Raises:
+        PolicyError: naming the file that changed.
+    """
+    for name, files in layers:
+        recorded = {_local(name, file): (length, crc) for file, length, crc in files}
+        here = (
+            set(layers_of((), environ={})[-1].files)
+            if name == BUILT_IN
+            else set(filter(os.path.exists, recorded))
+        )
+        missing = set(recorded) - here if name == BUILT_IN else set()
+        changed = sorted(missing | {file for file in here if recorded.get(file) != fingerprint(file)})
+        if changed:
+            message = f"is stale: `{os.path.basename(changed[0])}` has changed since"
+            raise PolicyError([Problem("C504", message, _AGAIN, start)])
+
+
+def _local(layer: str, file: str) -> str:
+    """Where a file of the layer lies here: the built-in ones are those of this installation."""
+    return os.path.join(built_in_rules(), os.path.basename(file)) if layer == BUILT_IN else file
+
+
+def _pack_from(plain: Plain, start: Location) -> Pack:
+    name, phase = plain["name"], plain["phase"]
+    rules, contracts = plain["rules"], plain["contracts"]
+    return Pack(
+        name,
+        phase,
+        _conditions_from(plain["needs"]),
+        _conditions_from(plain["covers"]),
+        tuple(plain["before"]),
+        lambda: _later(rules, lambda one: _rule_from(name, phase, one), start),
+        lambda: _later(contracts, lambda one: _contract_from(name, one), start),
+        plain["layer"],
+        Location(*plain["at"]),
+    )
+
+
+def _later(text: str, made: Callable[[list[Any]], T], start: Location) -> tuple[T, ...]:
+    """What a pack holds, once it is asked for.
+
+    Raises:
+        PolicyError: the text is damaged.
+    """
+    try:
+        return tuple(map(made, _parsed(text)))
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise PolicyError([Problem("C502", "is damaged", _AGAIN, start)]) from None
+
+
+def _rule_from(name: str, phase: str, plain: list[Any]) -> Rule:
+    rule, when, unless, outcome, why, source, evidence, at = plain
+    conditions = _conditions_from(when), _conditions_from(unless)
+    return Rule(name, rule, phase, *conditions, _outcome_from(outcome), why, source, evidence, Location(*at))
+
+
+def _contract_from(name: str, plain: list[Any]) -> Contract:
+    contract, when, unless, facts, demands, breaks, why, source, evidence, at = plain
+    return Contract(
+        name,
+        contract,
+        _conditions_from(when),
+        _conditions_from(unless),
+        tuple(map(_demand_from, demands)),
+        breaks,
+        why,
+        source,
+        evidence,
+        Location(*at),
+        _conditions_from(facts),
+    )
+
+
+def _conditions_from(plain: list[Any]) -> tuple[Condition, ...]:
+    return tuple(Condition(key, _accepts_from(sort, data), text) for key, text, sort, data in plain)
+
+
+def _multiple_from(plain: list[Any] | None) -> Multiple | None:
+    return None if plain is None else Multiple(plain[0], tuple(plain[1]), plain[2])
+
+
+def _outcome_from(plain: Plain) -> Outcome:
+    fields = dict(plain)
+    for name in DIMENSIONS:
+        if name in fields:
+            fields[name] = _multiple_from(fields[name])
+    if "add" in fields:
+        fields["add"] = tuple((name, Amount(*amount)) for name, amount in fields["add"])
+    if "pads" in fields:
+        hidden, intermediate = fields["pads"]
+        fields["pads"] = (Pad(*hidden), Pad(*intermediate))
+    if "refine" in fields:
+        blocks, fits, floor = fields["refine"]
+        fields["refine"] = Refine(tuple(blocks), fits, floor)
+    if "otherwise" in fields:
+        fields["otherwise"] = _outcome_from(fields["otherwise"])
+    if "count" in fields:
+        fields["count"] = Count(*fields["count"])
+    for name in ("rows", "columns"):
+        if name in fields:
+            fields[name] = tuple(map(tuple, fields[name]))
+    return Outcome(**fields)
+
+
+def _demand_from(plain: list[Any]) -> Demand:
+    of, multiples, exactly, *rest = plain
+    return Demand(
+        of, tuple(Multiple(op, tuple(items), least) for op, items, least in multiples), tuple(exactly), *rest
+    )
+
+
+def _vocabulary_from(plain: Plain) -> Vocabulary:
+    terms = {
+        key: {value: _term_from(term) for value, term in values.items()}
+        for key, values in plain["terms"].items()
+    }
+    groups = {
+        key: {name: tuple(members) for name, members in named.items()}
+        for key, named in plain["groups"].items()
+    }
+    return Vocabulary(terms, groups, plain["defaults"])
+
+
+def _term_from(plain: list[Any]) -> Term:
+    aliases, implies, note = plain
+    return Term(
+        tuple(Alias(name, value, _conditions_from(scope)) for name, value, scope in aliases),
+        tuple((key, frozenset(accepts)) for key, accepts in implies),
+        note,
+    )
+
+
+def _accepts_from(sort: str, data: list[Any]) -> Accepts:
+    if sort == "values":
+        return frozenset(data)
+    if sort == "integers":
+        from .space import Ints
+        from .space.pieces import Piece
+
+        return Ints(tuple(Piece(low, high, modulus, int(mask, 16)) for low, high, modulus, mask in data))
+    return VersionSet(tuple((tuple(low), None if high is None else tuple(high)) for low, high in data))
