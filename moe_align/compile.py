@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 from .layers import fingerprint
-from .packs import PHASES, Outcome
-from .restore import FORMAT, LANGUAGE
+from .packs import FORMAT, LANGUAGE, PHASES, Outcome
 from .versions import VersionSet
 
 TYPE_CHECKING = False

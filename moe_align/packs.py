@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
     Accepts = frozenset[str] | Ints | VersionSet
 
+#: The version of the rule language, and of the shape of a compiled file; another shape is refused.
+LANGUAGE = 1
+FORMAT = 2
+
 #: Facts and sizes that leave one phase enter the next.
 PHASES = ("model", "select", "dispatch", "allocate", "repack", "launch")
 

@@ -8,6 +8,8 @@ from .errors import Location, PolicyError, Problem
 from .layers import BUILT_IN, Layer, built_in_rules, fingerprint, layers_of
 from .packs import (
     DIMENSIONS,
+    FORMAT,
+    LANGUAGE,
     PHASES,
     Amount,
     Condition,
@@ -35,10 +37,6 @@ if TYPE_CHECKING:
 
     Plain = dict[str, Any]
     T = TypeVar("T")
-
-#: The shape of the compiled file; another shape is refused.
-FORMAT = 2
-LANGUAGE = 1
 
 _AGAIN = "write it again with `moe-align compile`"
 

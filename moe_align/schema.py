@@ -14,8 +14,6 @@ from typing_extensions import TypeAliasType
 
 from .errors import did_you_mean
 
-LANGUAGE = 1
-
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
 Text = Annotated[str, Field(min_length=1, max_length=2000)]
 Size = Annotated[int, Field(ge=0, le=2**31)]
