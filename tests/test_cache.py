@@ -52,7 +52,8 @@ def test_a_second_process_loads_neither_yaml_nor_our_models_of_files(environ: Ma
     cached_policy([], environ)
     cached_models(environ)
     code = (
-        "import sys; from moe_align.cache import cached_models, cached_policy; cached_policy(); cached_models();"
+        "import sys; from moe_align.cache import cached_models, cached_policy\n"
+        "cached_policy(); cached_models()\n"
         "print([name for name in ('yaml', 'pydantic', 'moe_align.load') if name in sys.modules])"
     )
     ran = subprocess.run(

@@ -7,9 +7,11 @@ import typer
 from ..cost import layer_cost
 from ..errors import PolicyError
 from ..facts import SIZES, VERSIONS, Facts
+from ..flow import entering
 from ..known import known
 from ..report import json_text
 from ..report.resolve import Answer, ModelCost, is_yes, resolve_plain, resolve_text
+from ..resolve import NO, verdict
 from .asking import Question, explained, question, with_model
 from .flags import Json, Said, about_layer
 from .terminal import note, say, style
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from ..decision import Decision, Difference
+    from ..known import Known
     from ..models import Model
     from ..versions import VersionSet
 
@@ -52,14 +55,15 @@ def answer_of(asked: Question, *, models: bool) -> Answer:
     try:
         decision = policy.resolve(facts)
         differences = _possible(policy.differences(facts), decision) if decision.status == "decided" else ()
-        values = known(policy.stack.vocabulary, facts).values
+        state = known(policy.stack.vocabulary, facts)
     except PolicyError as fault:
         raise explained(fault, asked) from None
+    values = state.values
     answer = Answer(
         decision,
         differences,
         values,
-        _covered(asked),
+        _covered(asked, state),
         [layer.name for layer in policy.stack.layers],
         (*decision.notes, *asked.notes),
     )
@@ -79,13 +83,21 @@ def _possible(differences: tuple[Difference, ...], decision: Decision) -> tuple[
     return tuple(other for other in differences if spread or other.key != "all2all")
 
 
-def _covered(asked: Question) -> dict[str, VersionSet]:
-    """The releases that the packs speak of, together."""
+def _covered(asked: Question, state: Known) -> dict[str, VersionSet]:
+    """The releases of which the rules for this question speak: in every phase, one pack or another."""
     covered: dict[str, VersionSet] = {}
-    for packs in asked.policy.stack.phases.values():
+    flow = entering(state)
+    # Nothing is selected where the backend is given, and nobody waits for the launch to know a size.
+    unasked = {"launch", "select"} if "backend" in state.given else {"launch"}
+    for phase, packs in asked.policy.stack.phases.items():
+        of_phase: dict[str, VersionSet] = {}
         for pack in packs:
+            if phase in unasked or verdict(pack.needs, (), state, flow)[0] is NO:
+                continue
             for key, accepts, _ in pack.covers:
-                covered[key] = covered[key] | accepts if key in covered else accepts  # type: ignore[operator,assignment]
+                of_phase[key] = of_phase[key] | accepts if key in of_phase else accepts  # type: ignore[operator,assignment]
+        for key, releases in of_phase.items():
+            covered[key] = covered[key] & releases if key in covered else releases
     return covered
 
 

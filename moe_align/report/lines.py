@@ -92,7 +92,8 @@ def table(style: Style, head: Sequence[str], body: Sequence[Sequence[str]]) -> l
     lines = [style.paint(_line(head, widths, right, gap), "head")]
     lines += [_line(row, widths, right, gap) for row in body]
     if columns < len(head):
-        lines.append(style.paint(f"(not shown for want of room: {', '.join(head[columns:])})", "faint"))
+        said = f"(not shown for want of room: {', '.join(head[columns:])})"
+        lines += [style.paint(line, "faint") for line in folded(said, style.width)]
     return lines
 
 
