@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         all2all: str
         bias: bool
         lora: bool
+        eplb: bool
         routing: str
         tp: int
         dp: int
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         moe_tp: int
         moe_ep: int
         fused_shared_experts: int
+        redundant_experts: int
         experts: int
         topk: int
         block_n: int
@@ -79,6 +81,7 @@ DISCRETE: dict[str, str] = {
     "all2all": "the expert-parallel transport; `none` without one",
     "bias": "whether the experts have biases",
     "lora": "whether LoRA is enabled for the layer",
+    "eplb": "whether experts are rebalanced over the ranks while serving",
     "routing": "the routing method, where a kernel looks at it",
 }
 
@@ -91,6 +94,7 @@ INTEGERS: dict[str, str] = {
     "moe_tp": "ranks that share one expert, as the engine derives it",
     "moe_ep": "ranks over which the experts are spread, as the engine derives it",
     "fused_shared_experts": "shared experts that are fused into the routed ones; 0 is none",
+    "redundant_experts": "copies of routed experts that rebalancing adds, over all ranks; 0 is none",
     "experts": "routed experts of the whole model",
     "topk": "experts per token",
     "block_n": "rows of one quantization block of a weight",
@@ -118,7 +122,7 @@ NAMESPACES: dict[str, str] = {
     "has": "a capability that was found by probing the installed library",
 }
 
-BOOLEANS = frozenset({"gated", "bias", "lora"})
+BOOLEANS = frozenset({"gated", "bias", "lora", "eplb"})
 
 #: The sizes that rules change, in the order in which answers give them.
 SIZES = ("hidden", "intermediate_per_partition")
@@ -127,7 +131,7 @@ SIZES = ("hidden", "intermediate_per_partition")
 FIRST_SIZES = {"native_hidden": "hidden", "native_intermediate": "intermediate_per_partition"}
 
 #: Integer facts that may be zero.
-_ZERO_ALLOWED = frozenset({"fused_shared_experts"})
+_ZERO_ALLOWED = frozenset({"fused_shared_experts", "redundant_experts"})
 
 #: Above this a size is a mistake, not a model: 2^31 elements of one dimension.
 LARGEST = 2**31

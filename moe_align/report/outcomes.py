@@ -48,7 +48,14 @@ def _form(outcome: Outcome) -> str:
         amounts = (f"{name} + {amount.number} {amount.unit}{where}" for name, amount in outcome.add)
         return ", ".join(amounts)
     verb = {"align": "", "require": "require ", "set": "set "}[outcome.form]
-    return verb + _sizes(outcome.hidden, outcome.intermediate)
+    sizes = _sizes(outcome.hidden, outcome.intermediate)
+    if outcome.count is None:
+        return verb + sizes
+    return (
+        f"{verb}experts × {outcome.count}"
+        if sizes == "both native"
+        else f"{verb}{sizes}, experts × {outcome.count}"
+    )
 
 
 def _sizes(hidden: Multiple | None, intermediate: Multiple | None) -> str:
