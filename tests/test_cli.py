@@ -121,6 +121,25 @@ def test_a_model_gives_its_facts(model: str) -> None:
     assert "vLLM < 0.28 → intermediate 512, 127.60 GiB" in text
 
 
+def test_the_backend_that_an_engine_picks_is_said() -> None:
+    """The default start on gfx950 costs 31 GiB that AITER's kernels would not."""
+    text = moe_align("resolve --model deepseek-v4-pro --tp 8 --arch gfx950").stdout
+    assert "intermediate 3072 / 8 = 384 → 512" in text
+    assert "backend   triton_unfused (vllm-mxfp4-select/" in text
+    assert "127.60 created → 127.60 resident, unpadded 95.70, per rank" in text
+    text = moe_align(
+        "resolve --model deepseek-v4-pro --tp 8 --arch gfx950 --env VLLM_ROCM_USE_AITER=1"
+    ).stdout
+    assert "intermediate 3072 / 8 = 384 → 384" in text
+    assert "backend   aiter_bf16 (vllm-mxfp4-select/aiter)" in text
+
+
+def test_rules_that_give_the_same_sizes_are_all_named() -> None:
+    text = moe_align("resolve --engine sglang --model deepseek-v3 --tp 8 --arch gfx942").stdout
+    assert text.startswith("hidden 7168 → 7168 · intermediate 2048 / 8 = 256 → 256\n")
+    assert "if        backend aiter → by sglang-fp8/block-aiter" in text
+
+
 def test_a_folder_with_a_config_is_a_model(tmp_path: Path) -> None:
     shutil.copy(DATA / "configs" / "deepseek-v4-pro.json", tmp_path / "config.json")
     assert (

@@ -31,8 +31,9 @@ SHAPE = 1
 #: So many alternatives and models are worth reading; `--json` and `list` have the rest.
 MOST = 12
 
-#: So many answers of an undecided question.
+#: So many answers of an undecided question, so many assumptions that would change an answer.
 MOST_ANSWERS = 6
+MOST_DIFFERENCES = 4
 
 
 class ModelCost(NamedTuple):
@@ -152,7 +153,9 @@ def heading(answer: Answer, style: Style) -> list[str]:
             _dimension("intermediate", decision.intermediate, answer, _sum(answer)),
         )
     )
-    rule = decision.rule or ""
+    if decision.rule is None:
+        return [style.paint(sizes, "strong")]
+    rule = decision.rule
     if style.width is not None and max(len(sizes) + 2, 43) + len(rule) > style.width:
         return [style.paint(sizes, "strong"), style.paint(f"  {rule}", "faint")]
     return [style.paint(f"{sizes:<41}", "strong") + style.paint(f"  {rule}", "faint")]
@@ -188,6 +191,7 @@ def _details(answer: Answer) -> Iterable[Row]:
         source = f"({winner.source})" if winner.source else ""
         if said or source:
             yield Row("why", [f"{said} {source}".strip()])
+    yield from _selected(decision)
     yield from _asked(answer)
     engine = str(answer.values.get("engine"))
     decisive = {other.key for other in answer.differences}
@@ -210,6 +214,13 @@ def _details(answer: Answer) -> Iterable[Row]:
         yield Row("say", [f"more: {', '.join(flags)}"] if flags else ["more"])
     if decision.status in ("undecided", "unknown"):
         yield Row("see", ["moe-align explain, with the same facts, for every rule and what it needs"])
+
+
+def _selected(decision: Decision) -> Iterable[Row]:
+    """The backend that the engine picks by itself, and why."""
+    for step in decision.steps:
+        if step.phase == "select" and step.rule.outcome.form == "use":
+            yield Row("backend", [f"{step.rule.outcome.target} ({step.rule.address})"])
 
 
 def _asked(answer: Answer) -> Iterable[Row]:
@@ -246,16 +257,22 @@ def _model_text(asked: ModelCost) -> str:
 
 
 def _differs(answer: Answer) -> list[str]:
+    """The assumptions that would change the answer; first those that always do, to sizes."""
+    layers = (answer.asked.layers if answer.asked else None) or 1
+    costs = [*answer.then_bytes, *[None] * len(answer.differences)]
+    pairs = sorted(zip(answer.differences, costs, strict=False), key=_plainness)
     items = []
-    layers = answer.asked.layers if answer.asked else None
-    for index, other in enumerate(answer.differences[:MOST]):
-        bytes_then = answer.then_bytes[index] if index < len(answer.then_bytes) else None
-        cost = f", {gib(bytes_then * (layers or 1))} GiB" if bytes_then is not None else ""
+    for other, size in pairs[:MOST_DIFFERENCES]:
+        cost = f", {gib(size * layers)} GiB" if size is not None else ""
         when = accepts_text(other.key, other.accepts, answer.covered.get(other.key))
         items.append(f"{when} → {_then(answer.decision, other.then)}{cost}")
-    if len(answer.differences) > MOST:
-        items.append(f"{len(answer.differences) - MOST} more with --json")
-    return items
+    more = len(pairs) - MOST_DIFFERENCES
+    return [*items, f"{more} more with --json"] if more > 0 else items
+
+
+def _plainness(pair: tuple[Difference, int | None]) -> tuple[bool, bool]:
+    then = pair[0].then
+    return " where " in then, then.startswith("rejected")
 
 
 def _then(decision: Decision, then: str) -> str:

@@ -93,6 +93,8 @@ def value_text(key: str, value: object) -> str:
 
 def accepts_text(key: str, accepts: Accepts, covered: VersionSet | None = None) -> str:
     """The values of one fact with its name."""
+    if isinstance(accepts, frozenset):
+        return f"{name_text(key)} {listed(sorted(accepts), 6)}"
     values = values_text(key, accepts, covered)
     if key in VERSIONS:
         values = values.replace(">=", "≥ ").replace("<", "< ").replace(",", " and ").replace("==", "")
