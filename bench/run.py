@@ -8,6 +8,7 @@ everything, in a minute, leaves out rivals that are not installed, and writes no
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
 import sys
@@ -27,6 +28,7 @@ from rivals import MODULES, installed
 from timing import Measure
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
+GPU = Path(__file__).parent / "gpu"
 LIBRARIES = ("pydantic", "pydantic-core", "PyYAML", "typer", "zen-engine", "cel-expr-python")
 
 MEANING = """\
@@ -106,7 +108,23 @@ def _page(measured: list[Measure]) -> str:
         target = f"{_target(measure)}{'; ' if measure.note else ''}{measure.note}"
         cells = (measure.what, measure.against, middle, f"{low} – {high}", target, " / ".join(measure.times))
         lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", "## What the rows mean", "", MEANING])
+    return "\n".join([*lines, "", "## What the rows mean", "", MEANING, *_gpu()])
+
+
+def _gpu() -> list[str]:
+    """What `bench/gpu/experts.py` measured on a GPU, which this machine need not have."""
+    sys.path.insert(0, str(GPU))
+    from tables import report
+
+    found = json.loads((GPU / "h200.json").read_text(encoding="utf-8"))
+    return [
+        "",
+        "## One rank of DeepSeek-V4-Pro on a GPU",
+        "",
+        "Written by `python bench/gpu/experts.py`.",
+        report(found),
+        "",
+    ]
 
 
 def _machine() -> str:
