@@ -117,14 +117,14 @@ def _gpu() -> list[str]:
     from tables import report
 
     found = json.loads((GPU / "h200.json").read_text(encoding="utf-8"))
-    return [
+    head = [
         "",
         "## One rank of DeepSeek-V4-Pro on a GPU",
         "",
         "Written by `python bench/gpu/experts.py`.",
-        report(found),
         "",
     ]
+    return [*head, report(found), ""]
 
 
 def _machine() -> str:

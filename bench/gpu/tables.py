@@ -1,4 +1,4 @@
-"""What a GPU measured, as Markdown: printed by `experts.py` there, kept in `bench/RESULTS.md` by `bench/run.py` here."""
+"""What a GPU measured, as Markdown, for `experts.py` to print there and `bench/run.py` to keep here."""
 
 from __future__ import annotations
 
