@@ -9,6 +9,8 @@ from __future__ import annotations
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .decision import Decision as Decision
+    from .deployment import check as check
+    from .deployment import plan as plan
     from .errors import PolicyError as PolicyError
     from .errors import Problem as Problem
     from .facts import Facts as Facts
@@ -18,7 +20,17 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Decision", "Facts", "Policy", "PolicyError", "Problem", "load_compiled", "load_policy"]
+__all__ = [
+    "Decision",
+    "Facts",
+    "Policy",
+    "PolicyError",
+    "Problem",
+    "check",
+    "load_compiled",
+    "load_policy",
+    "plan",
+]
 
 _HOMES = {
     "Decision": "decision",
@@ -26,8 +38,10 @@ _HOMES = {
     "Policy": "policy",
     "PolicyError": "errors",
     "Problem": "errors",
+    "check": "deployment",
     "load_compiled": "restore",
     "load_policy": "load",
+    "plan": "deployment",
 }
 
 

@@ -20,10 +20,13 @@ from .terminal import MARKUP, fail
 
 #: Each command and the module that holds it, in the order of `--help`.
 COMMANDS = {
+    "check": "check",
+    "plan": "plan",
     "resolve": "resolve",
     "explain": "explain",
     "list": "listing",
     "rule": "rule",
+    "group-size": "group_size",
     "compile": "compiling",
     "schema": "schemas",
     "doctor": "doctor",

@@ -57,28 +57,69 @@ _Model = Annotated[
 ]
 
 
+_ModelArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="A known model, a hub id, a config.json, or its folder; for `check` also a list of deployments.",
+        show_default=False,
+    ),
+]
+
+
 def about_layer(function: Callable[..., None]) -> Callable[..., None]:
     """A command that takes a flag for every fact; `function` gets them as one `Said`, its first argument.
 
     The other arguments of `function` stay arguments of the command.
     """
+    return _command(function, [*_fact_flags(), _flag("model", _Model), _flag("rules", Rules)])
+
+
+def about_deployment(function: Callable[..., None]) -> Callable[..., None]:
+    """The same where the model is the command's argument, with an engine or several."""
+    facts = [_engines(one) if one.name == "engine" else one for one in _fact_flags()]
+    model = inspect.Parameter(
+        "model", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None, annotation=_ModelArgument
+    )
+    return _command(function, [model, *facts, _flag("rules", Rules)])
+
+
+def _command(function: Callable[..., None], shared: list[inspect.Parameter]) -> Callable[..., None]:
     own = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
-    shared = [*_fact_flags(), _flag("model", _Model), _flag("rules", Rules)]
+    own = [one for one in own if one.name != "engines"]
+    first = [one for one in shared if one.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD]
     listed = [
+        *first,
         *(one for one in own if one.name != "json"),
-        *shared,
+        *(one for one in shared if one not in first),
         *(one for one in own if one.name == "json"),
     ]
 
     def command(**values: Any) -> None:
         rest = {one.name: values.pop(one.name) for one in own}
         model, rules = values.pop("model"), values.pop("rules") or ()
-        function(Said(given(values), model, tuple(rules)), **rest)
+        engines = values["engine"] if isinstance(values["engine"], list) else None
+        if engines is not None:
+            values["engine"] = engines[0] if engines else None
+        said = Said(given(values), model, tuple(rules))
+        if engines is not None:
+            rest["engines"] = [given({**values, "engine": engine}) for engine in engines[1:]]
+        function(said, **rest)
 
     command.__doc__ = function.__doc__
     command.__annotations__ = {one.name: one.annotation for one in listed}
     command.__signature__ = inspect.Signature(listed)  # type: ignore[attr-defined]
     return command
+
+
+def _engines(one: inspect.Parameter) -> inspect.Parameter:
+    option = typer.Option(
+        "--engine",
+        metavar="NAME[==VERSION]",
+        help=f"{_sentence(keys.DISCRETE['engine'])} Again for more.",
+        rich_help_panel=_LAYER,
+    )
+    return one.replace(annotation=Annotated[list[str] | None, option])
 
 
 def _flag(name: str, annotation: object) -> inspect.Parameter:

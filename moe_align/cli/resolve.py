@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ..cost import layer_cost
+from ..deployment.question import explained, with_model
 from ..errors import PolicyError
 from ..facts import SIZES, VERSIONS, Facts
 from ..flow import entering
@@ -12,7 +13,7 @@ from ..known import known
 from ..report import json_text
 from ..report.resolve import Answer, ModelCost, is_yes, resolve_plain, resolve_text
 from ..resolve import NO, verdict
-from .asking import Question, explained, question, with_model
+from .asking import Question, question
 from .flags import Json, Said, about_layer
 from .terminal import note, say, style
 
@@ -57,7 +58,7 @@ def answer_of(asked: Question, *, models: bool) -> Answer:
         differences = _possible(policy.differences(facts), decision) if decision.status == "decided" else ()
         state = known(policy.stack.vocabulary, facts)
     except PolicyError as fault:
-        raise explained(fault, asked) from None
+        raise explained(fault, asked.model) from None
     values = state.values
     answer = Answer(
         decision,

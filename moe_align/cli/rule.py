@@ -8,11 +8,11 @@ import typer
 
 from ..cache import cached_models, cached_policy
 from ..codes import page, pages
+from ..deployment.question import with_model
 from ..errors import PolicyError, Problem, did_you_mean
 from ..facts import INTEGERS, VERSIONS, Facts
 from ..report import json_text
 from ..report.page import RulePage, code_plain, code_text, rule_plain, rule_text
-from .asking import with_model
 from .completing import starting
 from .flags import Json, Rules
 from .terminal import say, style

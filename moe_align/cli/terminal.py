@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+import time
+from contextlib import contextmanager
 
 from typer import echo
 
@@ -11,7 +13,11 @@ from ..report.lines import Style
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Literal, TextIO
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any, Literal, TextIO, TypeVar
+
+    T = TypeVar("T")
+    Watch = Callable[[int, int], None]
 
 
 def _on_terminal(stream: TextIO) -> bool:
@@ -32,7 +38,7 @@ _CODES = {
 }
 
 #: What is written where the encoding of the stream lacks a sign.
-_PLAIN_SIGNS = {"→": "->", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "–": "-", "…": "..."}
+_PLAIN_SIGNS = {"→": "->", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "–": "-", "…": "...", "█": "#", "░": "."}
 
 
 def _painted(text: str, role: str) -> str:
@@ -73,3 +79,47 @@ def _encodable(text: str, stream: TextIO) -> str:
             text = text.replace(sign, plain)
         return text.encode(encoding, "replace").decode(encoding)
     return text
+
+
+#: So long work goes on without a word.
+PATIENCE_SECONDS = 1.0
+
+
+@contextmanager
+def progress(said: str) -> Iterator[Watch | None]:
+    """What to tell of each step: a bar on standard error where a person waits for more than a second."""
+    if not _on_terminal(sys.stderr):
+        yield None
+        return
+    started = time.monotonic()
+    shown: list[Any] = []
+
+    def watch(done: int, total: int) -> None:
+        if not shown and time.monotonic() - started > PATIENCE_SECONDS and done < total:
+            shown.append(_bar())
+            shown[0].start()
+            shown[0].add_task(said, total=total)
+        if shown:
+            shown[0].update(shown[0].task_ids[0], completed=done)
+
+    try:
+        yield watch
+    finally:
+        for bar in shown:
+            bar.stop()
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    return Progress(console=Console(stderr=True), transient=True)
+
+
+def watched(items: Sequence[T], said: str) -> Iterator[T]:
+    """The items, with a bar while they are worked on for more than a second."""
+    with progress(said) as watch:
+        for index, item in enumerate(items):
+            yield item
+            if watch is not None:
+                watch(index + 1, len(items))

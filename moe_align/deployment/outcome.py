@@ -31,17 +31,19 @@ class Outcome(NamedTuple):
     """One deployment's outcome.
 
     `facts` are all that were used, `values` all that is known, `assumed_platform` the platform that
-    had to be assumed. `layers` are the MoE layers that `bytes_of` counts.
+    had to be assumed. `layers` are the MoE layers that the bytes count, 1 where that is not known.
+    `rule` is the contract behind a verdict, where it is none of the decision's own rule.
     """
 
     verdict: str
     reason: str | None
     facts: Facts
     values: Mapping[str, object]
-    decision: Decision | None
+    decision: Decision
     cost: Cost | None
     layers: int
     assumed_platform: str | None = None
+    rule: str | None = None
 
     @property
     def loads(self) -> bool:
@@ -78,30 +80,44 @@ def outcome(policy: Policy, facts: Facts, model: Model | None) -> Outcome:
         facts = facts.having(platform=assumed)
         decision = policy.resolve(facts)
     values = known(policy.stack.vocabulary, facts).values
-    verdict, reason = _verdict(decision, facts)
+    verdict, reason, rule = _verdict(decision, facts)
     layers = (model.moe_layers if model else None) or 1
     cost = None
     if decision.status == "decided":
         cost = layer_cost(decision, values, zero_points=bool(model and model.zero_points))
-    return Outcome(verdict, reason, facts, values, decision, cost, layers, assumed)
+    return Outcome(verdict, reason, facts, values, decision, cost, layers, assumed, rule)
 
 
-def _verdict(decision: Decision, facts: Facts) -> tuple[str, str | None]:
+def tried(policy: Policy, facts: Facts, model: Model | None) -> Outcome | None:
+    """The outcome, or `None` where the facts contradict each other."""
+    try:
+        return outcome(policy, facts, model)
+    except PolicyError:
+        return None
+
+
+def whole(value: object) -> int | None:
+    """A value where it is a whole number."""
+    return value if isinstance(value, int) else None
+
+
+def _verdict(decision: Decision, facts: Facts) -> tuple[str, str | None, str | None]:
+    """The verdict, its reason, and the contract behind it."""
     if decision.status == "rejected":
-        return "reject", decision.reason
+        return "reject", decision.reason, None
     if decision.status == "undecided":
-        return _undecided(decision)
+        return (*_undecided(decision), None)
     if decision.status == "unknown":
-        return "unknown", decision.reason
-    for breaks, verdict in (("silent", "unsafe"), ("raises", "reject")):
-        broken = next((one for one in decision.contracts if one.holds is False and one.contract.breaks == breaks), None)
+        return "unknown", decision.reason, None
+    for breaks, verdict in (("raises", "reject"), ("silent", "unsafe")):
+        broken = next(
+            (one for one in decision.contracts if one.holds is False and one.contract.breaks == breaks), None
+        )
         if broken is not None:
-            return verdict, f"{broken.said}: {broken.contract.why}"
+            return verdict, f"{broken.said}: {broken.contract.why}", broken.contract.address
     if decision.blocks and any(facts.get(name) not in (None, size) for name, size in decision.blocks):
-        return "refine", None
-    if _grown(decision):
-        return "pad", None
-    return "native", None
+        return "refine", None, None
+    return ("pad" if _grown(decision) else "native"), None, None
 
 
 def _grown(decision: Decision) -> bool:
@@ -123,11 +139,3 @@ def _undecided(decision: Decision) -> tuple[str, str | None]:
 
 def _where(where: Mapping[str, str]) -> str:
     return ", ".join(f"{key} {values}" for key, values in where.items())
-
-
-def tried(policy: Policy, facts: Facts, model: Model | None) -> Outcome | None:
-    """The outcome, or `None` where the facts contradict each other."""
-    try:
-        return outcome(policy, facts, model)
-    except PolicyError:
-        return None

@@ -1,0 +1,167 @@
+"""What else could be: other values of what was assumed, and changes that load."""
+
+from __future__ import annotations
+
+from ..facts import VERSIONS, Facts
+from ..record import NamedTuple
+from ..versions import VersionSet, key_text
+from .dims import dims
+from .outcome import LOADS, VERDICTS, Outcome, tried, whole
+from .question import all_ranks
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..models import Model
+    from ..packs import Accepts
+    from ..policy import Policy
+
+#: Tensor-parallel sizes that are tried as ways out.
+_SIZES = (1, 2, 4, 8, 16, 32, 64)
+
+#: So many ways out are worth reading.
+_MOST = 5
+
+
+class Way(NamedTuple):
+    """A change to the deployment, as flags of the engine, and what it gives."""
+
+    change: str
+    outcome: Outcome
+
+
+class Scenario(NamedTuple):
+    """What one assumption gives if it is another: the values of `key`, one of them, and their outcome."""
+
+    key: str
+    values: tuple[str, ...]
+    outcome: Outcome
+
+
+#: Assumptions whose other values are worth a line of their own.
+_SCENARIO_KEYS = ("requested", *VERSIONS)
+
+
+def scenarios(policy: Policy, model: Model, first: Outcome) -> tuple[Scenario, ...]:
+    """What other requested backends, switches and releases would give: exactly those that differ."""
+    if first.decision.status not in ("decided", "rejected"):
+        return ()
+    return tuple(_scenarios(policy, model, first))
+
+
+def _scenarios(policy: Policy, model: Model, first: Outcome) -> Iterator[Scenario]:
+    seen = {_told(first)}
+    for other in policy.differences(first.facts):
+        if other.key not in _SCENARIO_KEYS and not other.key.startswith("env."):
+            continue
+        found = tried(policy, _with(first.facts, **{other.key: member(other.accepts)}), model)
+        # A request that is refused wherever it is made is none of the choices.
+        refused = found is None or found.verdict == "unknown" or _is_no_choice(other.key, found)
+        if found is None or refused or (other.key, _told(found)) in seen or _told(found) == _told(first):
+            continue
+        seen.add((other.key, _told(found)))
+        yield Scenario(other.key, _named(other.key, other.accepts, found, policy), found)
+
+
+def _is_no_choice(key: str, found: Outcome) -> bool:
+    return key == "requested" and found.verdict == "reject"
+
+
+def _named(key: str, accepts: Accepts, found: Outcome, policy: Policy) -> tuple[str, ...]:
+    """The values as they are worth naming; requested backends only where the platform has them."""
+    if not isinstance(accepts, frozenset):
+        return (str(accepts),)
+    if key != "requested":
+        return tuple(sorted(accepts))
+    kept = []
+    for value in sorted(accepts):
+        other = tried(policy, _with(found.facts, requested=value), None)
+        if other is not None and other.verdict == found.verdict:
+            kept.append(value)
+    return tuple(kept) or tuple(sorted(accepts))
+
+
+def _told(found: Outcome) -> tuple[object, ...]:
+    decision = found.decision
+    return found.verdict, found.reason, decision.intermediate.allocated, decision.hidden.allocated
+
+
+def _with(facts: Facts, **more: object) -> Facts:
+    return Facts.of({**dict(facts.items()), **more})
+
+
+def member(accepts: Accepts) -> object:
+    """One of the values: of releases the last one's first."""
+    if isinstance(accepts, frozenset):
+        return min(accepts)
+    if isinstance(accepts, VersionSet):
+        return key_text(accepts.intervals[-1][0])
+    return accepts.witness()
+
+
+def ways(policy: Policy, model: Model, first: Outcome, verdict: str) -> tuple[Way, ...]:
+    """Changes that load and are better, best first: no padding before padding, then fewest bytes."""
+    found = [way for way in _candidates(policy, model, first) if _is_better(way.outcome, first, verdict)]
+    found.sort(key=lambda way: (VERDICTS.index(way.outcome.verdict), _bytes(way.outcome)))
+    return tuple(found[:_MOST])
+
+
+def _bytes(found: Outcome) -> int:
+    return found.resident_bytes or 0
+
+
+def _is_better(other: Outcome, first: Outcome, verdict: str) -> bool:
+    if verdict not in LOADS:
+        return True
+    better = VERDICTS.index(other.verdict) < VERDICTS.index(verdict)
+    # A way that takes twice the memory is none where things load as they are.
+    return better and (verdict != "pad" or _bytes(other) <= _bytes(first))
+
+
+def _candidates(policy: Policy, model: Model, first: Outcome) -> Iterator[Way]:
+    given: dict[str, object] = dict(first.facts.items())
+    tp, engine = whole(first.values.get("tp")) or 1, str(first.values.get("engine"))
+    flags = FLAGS.get(engine, FLAGS["vllm"])
+    ranks = all_ranks({**first.values, "engine": engine})
+    if ranks > 1 and first.values.get("ep") == 1:
+        yield from _way(policy, model, {**given, "ep": ranks}, flags["ep"].format(ranks))
+    for size in _SIZES:
+        if size < tp and tp % size == 0:
+            smaller = {key: value for key, value in given.items() if key != "ep"}
+            yield from _way(policy, model, {**smaller, "tp": size}, flags["tp"].format(size))
+    if "backend" not in given:
+        for value in sorted(policy.stack.vocabulary.domain("requested") - {"auto"}):
+            change = flags["backend"].format(value)
+            yield from _way(policy, model, {**given, "requested": value}, change)
+    yield from _more_experts(policy, model, first, given)
+
+
+def _more_experts(policy: Policy, model: Model, first: Outcome, given: dict[str, object]) -> Iterator[Way]:
+    """Redundant experts that make even shares, where the engine balances experts."""
+    experts, ranks = whole(first.values.get("experts")), whole(first.values.get("moe_ep")) or 1
+    if experts is None or first.values.get("eplb") != "true" or not experts % ranks:
+        return
+    missing = -experts % ranks
+    change = f"--eplb-config.num_redundant_experts {missing}"
+    yield from _way(policy, model, {**given, "redundant_experts": missing}, change)
+
+
+#: How each engine is told to do it.
+FLAGS = {
+    "vllm": {
+        "ep": "--enable-expert-parallel",
+        "tp": "--tensor-parallel-size {}",
+        "backend": "--moe-backend {}",
+    },
+    "sglang": {"ep": "--ep-size {}", "tp": "--tp-size {}", "backend": "--moe-runner-backend {}"},
+    "atom": {"ep": "--enable-expert-parallel", "tp": "-tp {}", "backend": "--moe-backend {}"},
+}
+
+
+def _way(policy: Policy, model: Model, given: dict[str, object], change: str) -> Iterator[Way]:
+    found = tried(policy, Facts.of(given), model)
+    if found is None or not found.loads:
+        return
+    if all(dim.verdict in LOADS for dim in dims(policy, model, found)):
+        yield Way(change, found)
