@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .layout import Experts, expert_bytes, repack_of, resident_bytes
+from .layout import Experts, Repack, expert_bytes, repack_of, resident_bytes
 from .record import NamedTuple
 from .sizes import ceil_div
 
@@ -34,7 +34,7 @@ def layer_cost(decision: Decision, values: Mapping[str, object], *, zero_points:
     hidden, intermediate = decision.hidden, decision.intermediate
     count = rank_experts(decision, values)
     # Rules that widen storage alone change bytes in ways that the table of layouts does not know.
-    if count is None or decision.storage or decision.rows or decision.columns:
+    if count is None or decision.storage:
         return None
     created = _experts(decision, values, count, hidden.allocated, intermediate.allocated, zero_points)
     if created is None:
@@ -98,4 +98,11 @@ def _block(rows: object, columns: object) -> tuple[int, int] | None:
 def _resident(decision: Decision, values: Mapping[str, object], experts: Experts) -> int | None:
     platform = values.get("platform")
     repack = repack_of(experts.scheme, decision.backend or "", str(platform) if platform else None)
+    if repack is None and (decision.rows or decision.columns):
+        repack = Repack(_widest(decision.rows), _widest(decision.columns))
     return resident_bytes(experts, repack).total if repack else None
+
+
+def _widest(padded: tuple[tuple[str, int], ...]) -> int:
+    """What scales are a multiple of, where a rule says it; rules have one number for both tensors."""
+    return max((multiple for _, multiple in padded), default=1)
