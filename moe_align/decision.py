@@ -218,7 +218,6 @@ def said(leaf: Leaf) -> str:
         for name, amount, stride in flow.storage
         if stride or amount.unit == "bytes"
     ]
-    parts += [f"{name} of scales × {multiple}" for name, multiple in flow.rows + flow.columns]
     parts += [f"{flow.experts} more experts"] if flow.experts else []
     return ", ".join(parts)
 
@@ -388,11 +387,14 @@ _MOST_EXCLUDED = 4
 
 
 def _common_steps(found: tuple[Leaf, ...]) -> tuple[Step, ...]:
-    """The steps of the first part that give the same sizes in all of them, if by other rules."""
-    elsewhere = [{(step.phase, *step[2:]) for step in leaf.steps} for leaf in found[1:]]
-    return tuple(
-        step for step in found[0].steps if all((step.phase, *step[2:]) in steps for steps in elsewhere)
-    )
+    """The steps of the first part that are those of all parts, or give the same two sizes by another rule."""
+    elsewhere = [{_step_key(step) for step in leaf.steps} for leaf in found[1:]]
+    return tuple(step for step in found[0].steps if all(_step_key(step) in steps for steps in elsewhere))
+
+
+def _step_key(step: Step) -> tuple[object, ...]:
+    sized = step.hidden is not None and step.intermediate is not None and step.phase != "launch"
+    return (step.phase, step.hidden, step.intermediate, "" if sized else step.rule.address)
 
 
 def _common_misses(found: tuple[Leaf, ...]) -> tuple[Miss, ...]:

@@ -276,9 +276,11 @@ def _put(flat: dict[str, str | int], key: str, value: object, problems: list[Pro
     elif sort == "discrete" and isinstance(value, int):
         flat[key] = str(value)
     else:
-        problems.append(
-            Problem("F002", f"`{key}` is {value!r}, not a name", "give a value of `moe-align list values`")
-        )
+        if sort == "version":
+            said, fix = "not the text of a release", "write it like `0.33.0`, in quotes"
+        else:
+            said, fix = "not a name", f"see `moe-align list {key}`"
+        problems.append(Problem("F002", f"`{key}` is {value!r}, {said}", fix))
 
 
 def _integer(key: str, value: object, problems: list[Problem]) -> int | None:

@@ -111,9 +111,11 @@ def held(state: Known, flow: Flow, condition: Condition) -> str:
 
 
 def lacking(flow: Flow, condition: Condition) -> bool:
-    """Whether the condition is on a size of which nothing can be said before other facts are known."""
+    """Whether the condition is on a size or block of which nothing can be said before others are known."""
     name = _NAMES.get(condition.key)
-    return name is not None and bool(flow.of(name).needs)
+    if name is not None:
+        return bool(flow.of(name).needs)
+    return (condition.key, None) in flow.blocks
 
 
 def entering_part(state: Known, flow: Flow, condition: Condition) -> Accepts:
@@ -217,7 +219,8 @@ def _aligned(
 ) -> tuple[Dimension, str | None]:
     """The dimension rounded up; with a reason where no listed size is large enough."""
     if dimension.needs:
-        return dimension._replace(pending=f"{dimension.pending}, then {multiple}"), None
+        rounded = f"× {multiple}" if multiple.op == "times" else str(multiple)
+        return dimension._replace(pending=f"{dimension.pending}, then {rounded}"), None
     if multiple.op == "snap":
         return _snapped(dimension, multiple, name)
     factor = number(multiple, state)
@@ -338,7 +341,7 @@ def _refined(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str | None]:
             flow = flow.having(name, _waiting(dimension, pending, needs))
         return flow, None
     fitted = fitted_blocks(blocks, sizes, refine.fits)
-    if min(fitted.values()) >= refine.floor:
+    if fitted == blocks or min(fitted.values()) >= refine.floor:
         return flow._replace(blocks=tuple(fitted.items())), None
     if otherwise.form == "reject":
         return flow, otherwise.target

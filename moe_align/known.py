@@ -317,31 +317,47 @@ def _assume(state: Known, unless: str | None) -> None:
     A default that would take values away from a fact which stays open is not taken: the answer would
     leave out those values without a word.
     """
-    for key, value in state.vocabulary.assumptions.items():
-        if key == unless or key in state.values or key in keys.SIZES or _settled_otherwise(state, key):
+    values, vocabulary = state.values, state.vocabulary
+    derived = "moe_tp" in state.given or "moe_ep" in state.given
+    waiting = []
+    for key, value in vocabulary.assumptions.items():
+        if key in values or key == unless:
             continue
-        if key in _SPLITS and state.values.get("engine", key) != key:
-            continue  # the release of another engine says nothing here
-        domain = state.domains.get(key)
-        if domain is not None and value not in domain:
-            continue
-        if key in state.vocabulary.linked:
-            tried = state.within(key, frozenset({str(value)}))
-            if tried is None or _narrows(state, tried):
-                continue
-            state.values, state.domains, state.origin = tried.values, tried.domains, tried.origin
-        state.values[key] = value
-        state.domains.pop(key, None)
-        state.origin[key] = "assumed"
+        if key in vocabulary.linked:
+            waiting.append((key, value))
+        elif not (derived and key in _LAUNCH_SIZES):
+            values[key] = value
+            state.origin[key] = "assumed"
+    taken = True
+    while taken:
+        # One that has been taken may settle the facts from which another would have taken values.
+        left = [(key, value) for key, value in waiting if not _taken(state, key, value)]
+        taken, waiting = len(left) < len(waiting), left
+
+
+#: What must not be assumed where that which the engine derives from it is given.
+_LAUNCH_SIZES = frozenset({"tp", "dp", "pcp", "ep", "sp"})
+
+
+def _taken(state: Known, key: str, value: Concrete) -> bool:
+    """Whether a default of a fact that others imply is settled: taken, or out of the question."""
+    domain = state.domains.get(key)
+    if key in state.values or (domain is not None and value not in domain):
+        return True
+    tried = state.within(key, frozenset({str(value)}))
+    if tried is None:
+        return True
+    if _narrows(state, tried):
+        return False
+    state.values, state.domains, state.origin = tried.values, tried.domains, tried.origin
+    state.values[key] = value
+    state.domains.pop(key, None)
+    state.origin[key] = "assumed"
+    return True
 
 
 def _narrows(state: Known, tried: Known) -> bool:
     return any(left != state.domain(key) for key, left in tried.domains.items())
-
-
-def _settled_otherwise(state: Known, key: str) -> bool:
-    """Whether a launch size must not be assumed, since what the engine derives from it is given."""
-    return key in ("tp", "dp", "pcp", "ep", "sp") and ("moe_tp" in state.given or "moe_ep" in state.given)
 
 
 def _derive(state: Known) -> None:

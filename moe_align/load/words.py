@@ -199,6 +199,9 @@ def _is_named(value: str, term: Term, name: str) -> bool:
     return name.lower() == value.lower() or name.lower() in always
 
 
+_NEVER_ASSUMED = frozenset({*facts.SIZES, *facts.FIRST_SIZES, "intermediate"})
+
+
 class _Default(NamedTuple):
     """The value of a default, or what it should have been."""
 
@@ -223,6 +226,8 @@ def _defaults(sources: list[Source], words: Vocabulary) -> dict[str, str | int]:
 
 def _default(words: Vocabulary, key: str, value: schema.Scalar) -> _Default:
     sort = facts.kind(key)
+    if key in _NEVER_ASSUMED:
+        return _Default(None, "fact that can be assumed", "leave it out: sizes are given, or open")
     if sort == "integer":
         number = value if isinstance(value, int) and not isinstance(value, bool) else None
         lowest = facts.lowest(key)
