@@ -33,8 +33,8 @@ def layer_cost(decision: Decision, values: Mapping[str, object], *, zero_points:
     """
     hidden, intermediate = decision.hidden, decision.intermediate
     count = rank_experts(decision, values)
-    # Rules that widen storage alone change bytes in ways that the table of layouts does not know.
-    if count is None or decision.storage:
+    # Bytes between rows are counted once they are there; other bytes that storage gains have no place.
+    if count is None or any(amount.unit != "elements" and not stride for _, amount, stride in decision.storage):
         return None
     created = _experts(decision, values, count, hidden.allocated, intermediate.allocated, zero_points)
     if created is None:
@@ -100,7 +100,14 @@ def _resident(decision: Decision, values: Mapping[str, object], experts: Experts
     repack = repack_of(experts.scheme, decision.backend or "", str(platform) if platform else None)
     if repack is None and (decision.rows or decision.columns):
         repack = Repack(_widest(decision.rows), _widest(decision.columns))
-    return resident_bytes(experts, repack).total if repack else None
+    return resident_bytes(experts, repack).total + _between_rows(decision, experts) if repack else None
+
+
+def _between_rows(decision: Decision, experts: Experts) -> int:
+    """Bytes by which rows lie further apart: those of w13 hold the hidden size, those of w2 the other one."""
+    rows = {"hidden": experts.shards * experts.intermediate_size, "intermediate": experts.hidden_size}
+    strides = [(name, amount) for name, amount, stride in decision.storage if stride and amount.unit == "bytes"]
+    return sum(experts.num_experts * rows[name] * amount.number for name, amount in strides)
 
 
 def _widest(padded: tuple[tuple[str, int], ...]) -> int:
