@@ -56,10 +56,10 @@ TABLE: dict[str, set[str]] = {
     "diff": _RULES | {"findings", "layers", "regions", "routes", "decision", "known", "resolve", "flow"},
     "prove": _RULES | {"findings", "regions", "routes", "flow", "known", "resolve"},
     "cases": _RULES | {"decision", "load", "policy"},
-    "plan": _RULES | _ANSWERS | _PEOPLE,
-    "snapshot": _RULES | _ANSWERS | _PEOPLE | {"plan"},
+    "deployment": _RULES | _ANSWERS | _PEOPLE | {"cache"},
+    "snapshot": _RULES | _ANSWERS | _PEOPLE | {"cache", "deployment", "moe_align"},
     "verify": _RULES | {"decision", "load", "policy", "resolve"},
-    "report": _RULES | _ANSWERS | _PEOPLE | _FINDERS | {"codes", "plan", "snapshot", "cases"},
+    "report": _RULES | _ANSWERS | _PEOPLE | _FINDERS | {"cases", "codes", "deployment", "snapshot"},
 }  # fmt: skip
 
 #: On top of the table: these may import any of it.
@@ -75,6 +75,8 @@ OTHERS = {
     "typer": {"cli"},
     "click": {"cli"},
     "rich": {"cli"},
+    "huggingface_hub": {"deployment"},
+    "safetensors": {"deployment", "snapshot"},
     "torch": {"adapters"},
     "vllm": {"adapters"},
 }
