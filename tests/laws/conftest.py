@@ -1,0 +1,14 @@
+"""The laws run on the same examples each time; `--hypothesis-seed` tries others."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "laws",
+    deadline=None,
+    derandomize=True,
+    max_examples=80,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("laws")
