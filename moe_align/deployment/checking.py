@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ..facts import Given
     from ..policy import Policy
 
+#: The code of parallel sizes that an engine does not have: an answer, not a wrong question.
+PARALLEL = "F022"
+
 #: Facts that are said to one engine alone.
 _OF_ONE_ENGINE = frozenset({"engine", "backend", "requested", "method", "kernel", "all2all", *VERSIONS})
 
@@ -79,10 +82,26 @@ def asked(policy: Policy, model: Model | str | None, facts: Facts) -> Report:
         model = find(model)
     vocabulary = policy.stack.vocabulary
     notes = (*overruled(vocabulary, model, facts), *model.notes)
+    known = with_model(vocabulary, facts, model)
     try:
-        return checked(policy, model, with_model(vocabulary, facts, model))._replace(notes=notes)
+        return checked(policy, model, known)._replace(notes=notes)
     except PolicyError as fault:
-        raise explained(fault, model) from None
+        if [problem.code for problem in fault.problems] != [PARALLEL]:
+            raise explained(fault, model) from None
+        return _unexpressed(policy, model, known, fault.problems[0].message)._replace(notes=notes)
+
+
+def _unexpressed(policy: Policy, model: Model, facts: Facts, reason: str) -> Report:
+    """The answer where the engine does not have such parallel sizes: what the rest of the facts give, refused.
+
+    Raises:
+        PolicyError: as `check`.
+    """
+    ranks = facts.get("ep")
+    first = outcome(policy, facts.without("ep"), model)
+    size = model.num_experts
+    refused = Dim("experts", size, ranks if isinstance(ranks, int) else 1, None, None, "reject", None, reason)
+    return Report(model, "reject", first, (refused,), (), ways(policy, model, first, "reject"))
 
 
 def checked(policy: Policy, model: Model, facts: Facts, *, alone: bool = False) -> Report:

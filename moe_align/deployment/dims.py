@@ -5,13 +5,12 @@ from __future__ import annotations
 from ..facts import Facts
 from ..parallel import even_experts, vllm_experts
 from ..record import NamedTuple
-from .outcome import Outcome, tried, whole
+from .outcome import Outcome, grows, tried, whole
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from ..decision import Decision, Size
     from ..models import Model
     from ..policy import Policy
 
@@ -29,7 +28,7 @@ class Dim(NamedTuple):
     """One dimension of the model on one rank, in elements (or experts), with the rule that decides it.
 
     `native` of `whole` is the share of one of `ranks`. `unit` is the block or group that no shard may
-    cut, where there is one.
+    cut, where there is one; `resident` is what stays once weights are loaded.
     """
 
     name: str
@@ -41,6 +40,7 @@ class Dim(NamedTuple):
     rule: str | None
     reason: str | None = None
     unit: int | None = None
+    resident: int | None = None
 
 
 def dims(policy: Policy, model: Model, first: Outcome) -> tuple[Dim, ...]:
@@ -65,10 +65,19 @@ def _hidden(model: Model, first: Outcome) -> Dim:
     latent = model.expert_hidden_size is not None and model.expert_hidden_size != model.hidden_size
     size = first.decision.hidden
     about = first.verdict in ("reject", "unsafe") and _is_about(first, "hidden")
-    verdict = first.verdict if about else "pad" if _grows(size) else "native"
-    reason = first.reason if about else None
+    verdict = first.verdict if about else "pad" if grows(size) else "native"
     name = "routed.latent" if latent else "routed.hidden"
-    return Dim(name, size.native, 1, size.native, size.allocated, verdict, _rule(first.decision), reason)
+    return Dim(
+        name=name,
+        whole=size.native,
+        ranks=1,
+        native=size.native,
+        allocated=size.allocated,
+        verdict=verdict,
+        rule=first.rule if about and first.rule else first.decision.rule,
+        reason=first.reason if about else None,
+        resident=size.resident,
+    )
 
 
 def _intermediate(first: Outcome) -> Dim:
@@ -76,23 +85,22 @@ def _intermediate(first: Outcome) -> Dim:
     size, ranks = decision.intermediate, whole(values.get("moe_tp")) or 1
     verdict = first.verdict
     if (verdict in ("reject", "unsafe") and _is_about(first, "hidden")) or (
-        verdict == "pad" and not _grows(size)
+        verdict == "pad" and not grows(size)
     ):
         verdict = "native"
     reason = first.reason if verdict in ("reject", "unsafe", "unknown") else None
-    unit = unit_of(values)
-    name, of = "routed.intermediate", whole(values.get("intermediate"))
     return Dim(
-        name, of, ranks, size.native, size.allocated, verdict, first.rule or _rule(decision), reason, unit
+        name="routed.intermediate",
+        whole=whole(values.get("intermediate")),
+        ranks=ranks,
+        native=size.native,
+        allocated=size.allocated,
+        verdict=verdict,
+        rule=first.rule or decision.rule,
+        reason=reason,
+        unit=unit_of(values),
+        resident=size.resident,
     )
-
-
-def _rule(decision: Decision) -> str | None:
-    return decision.rule
-
-
-def _grows(size: Size) -> bool:
-    return size.native is not None and size.allocated is not None and size.allocated > size.native
 
 
 def _is_about(first: Outcome, name: str) -> bool:
@@ -100,10 +108,9 @@ def _is_about(first: Outcome, name: str) -> bool:
     return (first.reason or "").startswith(f"{name} ")
 
 
-def unit_of(values: object) -> int | None:
+def unit_of(values: Mapping[str, object]) -> int | None:
     """The block or group of the checkpoint that a shard of the intermediate size should not cut."""
-    get = values.get  # type: ignore[attr-defined]
-    return whole(get("block_n")) or whole(get("group"))
+    return whole(values.get("block_n")) or whole(values.get("group"))
 
 
 def _experts(first: Outcome) -> Iterator[Dim]:
@@ -121,15 +128,14 @@ def _experts(first: Outcome) -> Iterator[Dim]:
     yield Dim("experts", experts, ranks, share, count, "native", None)
 
 
-def _share(values: object, experts: int, ranks: int, redundant: int) -> int:
+def _share(values: Mapping[str, object], experts: int, ranks: int, redundant: int) -> int:
     """The routed experts of the fullest rank.
 
     Raises:
         ValueError: the engine takes even shares alone, and these are not.
     """
-    get = values.get  # type: ignore[attr-defined]
-    if get("engine") == "vllm":
-        eplb = get("eplb") == "true"
+    if values.get("engine") == "vllm":
+        eplb = values.get("eplb") == "true"
         return vllm_experts(experts, ranks, 0, redundant=redundant, eplb=eplb).routed
     return even_experts(experts, ranks, 0, redundant=redundant).routed
 

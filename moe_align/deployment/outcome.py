@@ -12,7 +12,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ..decision import Decision
+    from ..decision import Decision, Size
     from ..models import Model
     from ..policy import Policy
 
@@ -121,10 +121,14 @@ def _verdict(decision: Decision, facts: Facts) -> tuple[str, str | None, str | N
 
 
 def _grown(decision: Decision) -> bool:
-    return any(
-        size.native is not None and size.allocated is not None and size.allocated > size.native
-        for size in (decision.hidden, decision.intermediate)
-    ) or bool(decision.storage)
+    wider = any(grows(size) for size in (decision.hidden, decision.intermediate))
+    return wider or any(not stride for _, _, stride in decision.storage)
+
+
+def grows(size: Size) -> bool:
+    """Whether a dimension is padded, when it is allocated or once weights are loaded."""
+    widest = max(size.allocated or 0, size.resident or 0)
+    return size.native is not None and widest > size.native
 
 
 def _undecided(decision: Decision) -> tuple[str, str | None]:

@@ -77,6 +77,7 @@ def _dim_plain(dim: Dim) -> Plain:
         "ranks": dim.ranks,
         "native": dim.native,
         "allocated": dim.allocated,
+        "resident": dim.resident,
         "verdict": dim.verdict,
         "rule": dim.rule,
         "reason": dim.reason,
@@ -226,7 +227,7 @@ def _room(style: Style, before: int) -> int | None:
 
 
 def _grown(dim: Dim) -> bool:
-    return dim.native is not None and dim.allocated is not None and dim.allocated > dim.native
+    return dim.native is not None and max(dim.allocated or 0, dim.resident or 0) > dim.native
 
 
 def _sum(dim: Dim) -> str:
@@ -237,7 +238,11 @@ def _sum(dim: Dim) -> str:
     if dim.unit and dim.unit > 1:
         parts.append(_blocks(dim.native, dim.unit))
     text = " = ".join(parts)
-    return f"{text} → {dim.allocated}" if _grown(dim) else text
+    if not _grown(dim):
+        return text
+    if dim.resident in (None, dim.allocated):
+        return f"{text} → {dim.allocated}"
+    return f"{text} → {dim.allocated} → {dim.resident} once loaded"
 
 
 def _blocks(size: int, unit: int) -> str:
