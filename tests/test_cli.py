@@ -65,12 +65,12 @@ def test_the_cards_command_is_worth_reading() -> None:
     assert lines[0] == "hidden × 128 · intermediate × 128          vllm-mxfp4/aiter-bf16-silu-situ"
     for line in (
         "implied   mxfp4 · rocm · gfx950",
-        "assumed   vLLM 0.33.0 · EP off · DP 1 · method default",
-        "differs   vLLM < 0.28 → × 256 · method gpt_oss, online, quark → × 256",
         "deepseek-v4-pro   61 L   3072 / 8 = 384 → 384              95.70 → 96.33     127.60",
         "deepseek-v4-flash 43 L   2048 / 8 = 256 → 256              17.13 → 17.13      17.13",
     ):
         assert line in lines
+    assert any(line.startswith("assumed   vLLM 0.33.0 · EP off · DP 1 · method default") for line in lines)
+    assert any(line.startswith("differs   vLLM < 0.28 → × 256 · method gpt_oss, ") for line in lines)
     assert any(line.startswith("why       the A16W4 layout") for line in lines)
     assert any(line.startswith("warning   on gfx950 the a8w4 kernels step hidden by 256") for line in lines)
 
@@ -200,7 +200,6 @@ def test_models_that_a_rule_refuses_are_listed_as_such() -> None:
         (f"resolve --backend tile --rules {LAB}", "undecided", "if        arch gfx942 → × 256"),
         (f"resolve --backend tile --rules {LAB}", "undecided", "say       more: --arch"),
         (f"resolve --backend refusing --rules {LAB}", "rejected", "raises    ValueError"),
-        ("resolve --scheme mxfp6 --engine vllm", "unknown", "no pack says what"),
         ("resolve", "undecided", "more answers: see --json"),
     ],
 )

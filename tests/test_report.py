@@ -316,5 +316,6 @@ def test_a_scheme_that_needs_its_blocks_costs_nothing_without_them(policy: Polic
     assert cost is not None
     assert cost.native == cost.created
     assert (
-        layer_cost(policy.resolve(facts)._replace(storage=(("hidden", Amount(1), False),)), blocked) is None
+        layer_cost(policy.resolve(facts)._replace(storage=(("hidden", Amount(1, "bytes"), False),)), blocked)
+        is None
     )

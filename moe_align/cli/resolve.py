@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 EXAMPLE = "moe-align resolve --backend aiter_bf16 --act silu --tp 8"
 
-#: So many alternatives get a column of their own beside the known models.
-_MOST_COLUMNS = 2
+#: So many alternatives get a column of their own beside the known models: one fits into 80 columns.
+_MOST_COLUMNS = 1
 
 
 @about_layer
@@ -141,7 +141,7 @@ def _member(other: Difference) -> object:
 
 
 def _with_models(asked: Question, answer: Answer) -> Answer:
-    """The answer with the known models that it is about, and two alternatives for each."""
+    """The answer with the known models that it is about, and an alternative for each."""
     columns: dict[str, Difference] = {}
     for other in answer.differences:
         if other.then.startswith(("×", "hidden", "native")):

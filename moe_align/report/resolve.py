@@ -197,7 +197,10 @@ def _details(answer: Answer) -> Iterable[Row]:
     decisive = {other.key for other in answer.differences}
     for label, items in (
         ("implied", implied_text(decision.implied)),
-        ("assumed", assumed_text(decision.assumed, decisive=decisive, released=engine in answer.values)),
+        (
+            "assumed",
+            assumed_text(decision.assumed, engine, decisive=decisive, released=engine in answer.values),
+        ),
         ("differs", _differs(answer)),
     ):
         if items:

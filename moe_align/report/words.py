@@ -42,16 +42,21 @@ _DERIVED = frozenset(
 #: Assumptions that are worth a word whatever hangs on them, in this order.
 _ALWAYS = ("engine", *VERSIONS, "tp", "ep", "dp", "method")
 
+_ENGINES = frozenset({"vllm", "sglang", "atom"})
+
 GIB = 2**30
 
 
-def assumed_text(assumed: Mapping[str, str | int], *, decisive: Collection[str], released: bool) -> list[str]:
+def assumed_text(
+    assumed: Mapping[str, str | int], engine: str, *, decisive: Collection[str], released: bool
+) -> list[str]:
     """What was assumed, in a few words, most important first.
 
     Of the many things that are off, only those in `decisive` are worth one: another value of them would
-    change the answer. The engine needs none where its release is known.
+    change the answer. The engine needs none where its release is known; other engines need no release.
     """
-    spoken = [key for key in _ALWAYS if key in assumed and not (key == "engine" and released)]
+    silent = {*_ENGINES - {engine}, *(["engine"] if released else [])}
+    spoken = [key for key in _ALWAYS if key in assumed and key not in silent]
     spoken += [key for key in assumed if key in decisive and key not in _ALWAYS]
     return [fact_text(key, assumed[key]) for key in spoken]
 
