@@ -27,6 +27,7 @@ COMMANDS = {
     "list": "listing",
     "rule": "rule",
     "group-size": "group_size",
+    "snapshot": "snapshot",
     "compile": "compiling",
     "schema": "schemas",
     "doctor": "doctor",
@@ -74,6 +75,8 @@ class Commands(TyperGroup):
 
 def _load(name: str) -> Any:
     module = import_module(f".{COMMANDS[name]}", __name__)
+    if hasattr(module, "group"):
+        return module.group()
     one = typer.Typer(add_completion=False, rich_markup_mode=MARKUP)
     settings = {"help_option_names": ["-h", "--help"]}
     one.command(name, epilog=f"Example: {module.EXAMPLE}", context_settings=settings)(module.command)

@@ -1,1 +1,1 @@
-"""Saved weights: what is in them, whether they fit the sizes of today, and rewriting them where that is safe."""
+"""Saved weights: what is in them, whether they fit the sizes of today, and rewriting where that is safe."""

@@ -24,13 +24,17 @@ class Kind(NamedTuple):
 
 
 class Account(NamedTuple):
-    """All bytes of a snapshot, by kind, and the layers that have routed experts, those of MTP apart."""
+    """All bytes of a snapshot, by kind, and the layers that have routed experts, those of MTP apart.
+
+    `largest_rank` are the bytes of the rank that holds most, in a snapshot that an engine saved.
+    """
 
     files: int
     sharded: bool
     kinds: tuple[Kind, ...]
     moe_layers: int
     mtp_layers: int
+    largest_rank: int
 
     @property
     def routed(self) -> Kind:
@@ -74,10 +78,12 @@ class PerRank(NamedTuple):
 
     @property
     def least(self) -> int:
+        """Bytes that the rank holds at least."""
         return sum(share.least for share in self.shares)
 
     @property
     def most(self) -> int:
+        """Bytes that it holds at most; the same where nothing is open."""
         return sum(share.most for share in self.shares)
 
 
@@ -89,7 +95,10 @@ def account(folder: Folder, main_layers: int | None = None) -> Account:
     """
     totals = {kind: [0, 0, 0] for kind in KINDS}
     layers: tuple[set[int | None], set[int | None]] = (set(), set())
-    for _, header in whole_shards(folder):
+    ranks: dict[tuple[int, int], int] = {}
+    for shard, header in whole_shards(folder):
+        rank = (shard.pp, shard.tp)
+        ranks[rank] = ranks.get(rank, 0) + sum(tensor.bytes for tensor in header.tensors)
         for tensor in header.tensors:
             name = read_name(tensor.name, main_layers)
             total = totals[name.kind]
@@ -99,7 +108,9 @@ def account(folder: Folder, main_layers: int | None = None) -> Account:
             if name.kind == "routed":
                 layers[name.is_mtp].add(name.layer)
     kinds = tuple(Kind(name, *total) for name, total in totals.items())
-    return Account(len(folder.shards), folder.sharded, kinds, len(layers[0]), len(layers[1]))
+    return Account(
+        len(folder.shards), folder.sharded, kinds, len(layers[0]), len(layers[1]), max(ranks.values())
+    )
 
 
 def per_rank(found: Account, values: Mapping[str, object]) -> PerRank:
