@@ -79,9 +79,20 @@ def answer_of(asked: Question, *, models: bool) -> Answer:
 
 
 def _possible(differences: tuple[Difference, ...], decision: Decision) -> tuple[Difference, ...]:
-    """Without a transport of experts where no experts are spread: none can be there."""
+    """The differences that can be, those alike as one.
+
+    There is no transport of experts where no experts are spread.
+    """
     spread = decision.implied.get("moe_ep", 1) != 1
-    return tuple(other for other in differences if spread or other.key != "all2all")
+    alike: dict[tuple[str, str], Difference] = {}
+    for other in differences:
+        if other.key == "all2all" and not spread:
+            continue
+        before = alike.setdefault((other.key, other.then), other)
+        if before is not other:
+            accepts = before.accepts | other.accepts  # type: ignore[operator]  # sets of one key's sort
+            alike[other.key, other.then] = before._replace(accepts=accepts, values=str(accepts))
+    return tuple(alike.values())
 
 
 def _covered(asked: Question, state: Known) -> dict[str, VersionSet]:

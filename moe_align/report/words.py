@@ -119,7 +119,8 @@ def values_text(key: str, accepts: Accepts, covered: VersionSet | None = None) -
 def _span(span: Interval, low: Key, high: Key | None) -> str:
     """One span of releases, where nothing is known below `low` and from `high` on."""
     first, end = span
-    from_start, to_end = first == low, end == high
+    from_start = first <= low
+    to_end = end is None or (high is not None and end >= high)
     if from_start and to_end:
         return "any"
     return str(VersionSet((((0,) if from_start else first, None if to_end else end),)))
