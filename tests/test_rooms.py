@@ -79,6 +79,7 @@ OTHERS = {
     "safetensors": {"deployment", "snapshot"},
     "torch": {"adapters"},
     "vllm": {"adapters"},
+    "numpy": {"snapshot"},
 }
 
 

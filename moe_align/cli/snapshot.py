@@ -42,7 +42,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-EXAMPLE = "moe-align snapshot check snapshot/ --backend triton --tp 4"
+EXAMPLE = "moe-align snapshot check --help"
 
 _Folder = Annotated[str, typer.Argument(metavar="DIR", help="The folder that holds the safetensors files.")]
 _Pattern = Annotated[
@@ -263,7 +263,7 @@ class _progress:
 
 #: Each command of `snapshot` and what it is for.
 _COMMANDS = {
-    "check": (check, EXAMPLE),
+    "check": (check, "moe-align snapshot check snapshot/ --backend triton --tp 4"),
     "account": (account, "moe-align snapshot account DeepSeek-V4-Pro/ --dp 8"),
     "repad": (repad, "moe-align snapshot repad old/ new/ --backend triton --to intermediate=256"),
     "manifest": (manifest, "moe-align snapshot manifest snapshot/ --backend triton --layout created"),

@@ -138,6 +138,89 @@ def _doctor() -> Schema:
     )
 
 
+_INNER_SIZES = _object(hidden=_COUNT, intermediate=_COUNT)
+_OUTCOME = _one_of("fits", "cannot know", "would fail", "would load silently wrong")
+
+
+def _snapshot_check() -> Schema:
+    tensor = _object(
+        tensor=_TEXT,
+        first=_TEXT,
+        count=_COUNT,
+        dtype=_TEXT,
+        saved=_list(_COUNT),
+        wanted=_or_null(_list(_COUNT)),
+        verdict=_OUTCOME,
+        reason=_TEXT_OR_NULL,
+    )
+    return _object(
+        version=_VERSION,
+        verdict=_OUTCOME,
+        sharded=_FLAG,
+        layout=_or_null(_one_of("created", "processed")),
+        manifest=_FLAG,
+        tensors=_list(tensor),
+        faults=_list(_TEXT),
+        reasons=_list(_object(verdict=_OUTCOME, reason=_TEXT)),
+        policy=_TEXT,
+    )
+
+
+def _snapshot_account() -> Schema:
+    between = _object(least=_COUNT, most=_COUNT)
+    layers = _object(native=_SIZE, created=_SIZE, resident=_SIZE)
+    per_rank = _object(
+        tp=_COUNT, expert_ranks=_COUNT, kinds=_map(between), least=_COUNT, most=_COUNT, without_mtp=between
+    )
+    allocated = _object(
+        rule=_TEXT_OR_NULL,
+        intermediate=_object(native=_COUNT, allocated=_COUNT),
+        with_mtp=layers,
+        without_mtp=layers,
+    )
+    return _object(
+        version=_VERSION,
+        files=_COUNT,
+        tensors=_COUNT,
+        sharded=_FLAG,
+        bytes=_COUNT,
+        kinds=_map(_object(bytes=_COUNT, mtp=_COUNT, tensors=_COUNT)),
+        layers=_object(moe=_COUNT, mtp=_COUNT),
+        largest_rank=_SIZE,
+        per_rank=_or_null(per_rank),
+        allocated=_or_null(allocated),
+    )
+
+
+def _snapshot_repad() -> Schema:
+    return _object(
+        version=_VERSION,
+        target=_TEXT,
+        saved=_INNER_SIZES,
+        allocated=_INNER_SIZES,
+        files=_object(written=_COUNT, kept=_COUNT),
+        tensors=_COUNT,
+        bytes=_COUNT,
+        compared=_SIZE,
+    )
+
+
+def _snapshot_manifest() -> Schema:
+    return _object(
+        version=_VERSION,
+        policy=_TEXT_OR_NULL,
+        engine=_object(name=_TEXT, version=_TEXT_OR_NULL),
+        backend=_TEXT_OR_NULL,
+        scheme=_TEXT,
+        parallel=_map(_COUNT),
+        experts=_COUNT,
+        native=_INNER_SIZES,
+        allocated=_INNER_SIZES,
+        layout=_one_of("created", "processed"),
+        interleaved=_FLAG,
+    )
+
+
 _SHAPES: Mapping[str, Callable[[], Schema]] = {
     "resolve": _resolve,
     "explain": _explain,
@@ -145,6 +228,10 @@ _SHAPES: Mapping[str, Callable[[], Schema]] = {
     "rule": _rule,
     "compile": _compile,
     "doctor": _doctor,
+    "snapshot-check": _snapshot_check,
+    "snapshot-account": _snapshot_account,
+    "snapshot-repad": _snapshot_repad,
+    "snapshot-manifest": _snapshot_manifest,
 }
 
 #: The commands whose `--json` has a shape of its own.
