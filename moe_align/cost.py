@@ -34,7 +34,9 @@ def layer_cost(decision: Decision, values: Mapping[str, object], *, zero_points:
     hidden, intermediate = decision.hidden, decision.intermediate
     count = rank_experts(decision, values)
     # Bytes between rows are counted once they are there; other bytes that storage gains have no place.
-    if count is None or any(amount.unit != "elements" and not stride for _, amount, stride in decision.storage):
+    if count is None or any(
+        amount.unit != "elements" and not stride for _, amount, stride in decision.storage
+    ):
         return None
     created = _experts(decision, values, count, hidden.allocated, intermediate.allocated, zero_points)
     if created is None:
@@ -54,11 +56,12 @@ def layer_cost(decision: Decision, values: Mapping[str, object], *, zero_points:
 
 
 def rank_experts(decision: Decision, values: Mapping[str, object]) -> int | None:
-    """The experts whose weights the fullest rank holds: its share of the routed ones, and all fused ones."""
+    """The experts of the fullest rank: its share of the routed ones with copies, and all fused ones."""
     total, ranks, fused = decision.experts, values.get("moe_ep"), values.get("fused_shared_experts")
     if total is None or not isinstance(ranks, int) or not isinstance(fused, int):
         return None
-    return ceil_div(total - fused, ranks) + fused
+    copies = _whole(values.get("redundant_experts")) or 0
+    return ceil_div(total - fused + copies, ranks) + fused
 
 
 def _experts(
@@ -106,7 +109,9 @@ def _resident(decision: Decision, values: Mapping[str, object], experts: Experts
 def _between_rows(decision: Decision, experts: Experts) -> int:
     """Bytes by which rows lie further apart: those of w13 hold the hidden size, those of w2 the other one."""
     rows = {"hidden": experts.shards * experts.intermediate_size, "intermediate": experts.hidden_size}
-    strides = [(name, amount) for name, amount, stride in decision.storage if stride and amount.unit == "bytes"]
+    strides = [
+        (name, amount) for name, amount, stride in decision.storage if stride and amount.unit == "bytes"
+    ]
     return sum(experts.num_experts * rows[name] * amount.number for name, amount in strides)
 
 

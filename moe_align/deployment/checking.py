@@ -7,7 +7,7 @@ from ..facts import VERSIONS, Facts
 from ..models import Model
 from ..record import NamedTuple
 from .dims import Dim, dims
-from .outcome import LOADS, VERDICTS, Outcome, outcome, tried
+from .outcome import LOADS, VERDICTS, Outcome, outcome
 from .question import explained, find, of_sizes, overruled, spread, with_model
 from .ways import Scenario, Way, scenarios, ways
 
@@ -38,7 +38,7 @@ class Report(NamedTuple):
     dims: tuple[Dim, ...]
     scenarios: tuple[Scenario, ...] = ()
     ways: tuple[Way, ...] = ()
-    others: tuple[Outcome, ...] = ()
+    others: tuple[Report, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -92,7 +92,7 @@ def asked(policy: Policy, model: Model | str | None, facts: Facts) -> Report:
 
 
 def _unexpressed(policy: Policy, model: Model, facts: Facts, reason: str) -> Report:
-    """The answer where the engine does not have such parallel sizes: what the rest of the facts give, refused.
+    """The answer where the engine does not have such parallel sizes: refused, with ways out.
 
     Raises:
         PolicyError: as `check`.
@@ -126,7 +126,7 @@ def checked(policy: Policy, model: Model, facts: Facts, *, alone: bool = False) 
     )
 
 
-def _others(policy: Policy, model: Model, first: Outcome) -> tuple[Outcome, ...]:
+def _others(policy: Policy, model: Model, first: Outcome) -> tuple[Report, ...]:
     """What the other engines make of the same deployment, where their packs say."""
     engine = first.values.get("engine")
     kept = {
@@ -139,7 +139,10 @@ def _others(policy: Policy, model: Model, first: Outcome) -> tuple[Outcome, ...]
     found = []
     for other in sorted(policy.stack.vocabulary.domain("engine") - {str(engine)}):
         facts = Facts.of({**kept, "engine": other})
-        one = tried(policy, with_model(policy.stack.vocabulary, facts, model), model)
-        if one is not None and one.verdict != "unknown":
+        try:
+            one = checked(policy, model, with_model(policy.stack.vocabulary, facts, model), alone=True)
+        except PolicyError:
+            continue
+        if one.verdict != "unknown" or one.outcome.decision.status == "undecided":
             found.append(one)
     return tuple(found)

@@ -7,6 +7,7 @@ from ..errors import PolicyError
 from ..facts import Facts
 from ..known import known
 from ..record import NamedTuple
+from ..versions import VersionSet, key_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from ..decision import Decision, Size
     from ..models import Model
+    from ..packs import Accepts
     from ..policy import Policy
 
 #: From good to bad. `fallback`: it runs, on another backend than asked for. `unsafe`: it runs and the
@@ -74,11 +76,12 @@ def outcome(policy: Policy, facts: Facts, model: Model | None) -> Outcome:
         PolicyError: unknown names, contradictions.
     """
     decision = policy.resolve(facts)
-    assumed = None
-    if decision.status == "undecided" and "platform" not in facts and "platform" in decision.open:
-        assumed = _PLATFORMS.get(str(facts.get("engine")), "cuda")
+    assumed = _platform(policy, facts, decision)
+    if assumed is not None:
         facts = facts.having(platform=assumed)
         decision = policy.resolve(facts)
+    if decision.status == "undecided":
+        decision = _agreed(policy, facts, decision) or decision
     values = known(policy.stack.vocabulary, facts).values
     verdict, reason, rule = _verdict(decision, facts)
     layers = (model.moe_layers if model else None) or 1
@@ -86,6 +89,79 @@ def outcome(policy: Policy, facts: Facts, model: Model | None) -> Outcome:
     if decision.status == "decided":
         cost = layer_cost(decision, values, zero_points=bool(model and model.zero_points))
     return Outcome(verdict, reason, facts, values, decision, cost, layers, assumed, rule)
+
+
+def _platform(policy: Policy, facts: Facts, decision: Decision) -> str | None:
+    """The platform that has to be assumed: where the answer, or what a kernel demands, hangs on it."""
+    if "platform" in facts or "platform" in decision.implied:
+        return None
+    usual = _PLATFORMS.get(str(facts.get("engine")), "cuda")
+    if str(facts.get("requested")).startswith("aiter"):
+        usual = "rocm"
+    if decision.status == "undecided":
+        return usual if "platform" in decision.open else None
+    if all(one.holds is not None for one in decision.contracts):
+        return None
+    try:
+        there = policy.resolve(facts.having(platform=usual))
+    except PolicyError:
+        return None
+    return usual if _verdict(there, facts) != _verdict(decision, facts) else None
+
+
+#: So many parts of what is open are looked at one by one.
+_MOST_PARTS = 24
+
+
+def _agreed(policy: Policy, facts: Facts, decision: Decision) -> Decision | None:
+    """What all parts of the open facts have in common, where they allocate the same sizes.
+
+    They may still differ in what repacking makes of scales, and in the backend: that stays open.
+    """
+    parts = [_part(policy, facts, one.accepts) for one in decision.alternatives[:_MOST_PARTS]]
+    first = parts[0] if parts else None
+    if first is None or len(decision.alternatives) > _MOST_PARTS:
+        return None
+    if any(one is None or _sizes(one) != _sizes(first) for one in parts):
+        return None
+    loaded = all(one is not None and _loaded(one) == _loaded(first) for one in parts)
+    return first._replace(
+        backend=None,
+        rule=None,
+        contracts=(),
+        hidden=first.hidden if loaded else first.hidden._replace(resident=None),
+        intermediate=first.intermediate if loaded else first.intermediate._replace(resident=None),
+        rows=(),
+        columns=(),
+    )
+
+
+def _part(policy: Policy, facts: Facts, where: Mapping[str, Accepts]) -> Decision | None:
+    """The decision in one part of the open facts, where one value of each settles it."""
+    chosen = {key: member(accepts) for key, accepts in where.items()}
+    try:
+        found = policy.resolve(Facts.of({**dict(facts.items()), **chosen}))
+    except PolicyError:
+        return None
+    return found if found.status == "decided" else None
+
+
+def _sizes(decision: Decision) -> object:
+    hidden, intermediate = decision.hidden, decision.intermediate
+    return hidden.allocated, intermediate.allocated, decision.blocks, decision.storage, decision.experts
+
+
+def _loaded(decision: Decision) -> object:
+    return decision.hidden.resident, decision.intermediate.resident
+
+
+def member(accepts: Accepts) -> object:
+    """One of the values: of releases the last one's first."""
+    if isinstance(accepts, frozenset):
+        return min(accepts)
+    if isinstance(accepts, VersionSet):
+        return key_text(accepts.intervals[-1][0])
+    return accepts.witness()
 
 
 def tried(policy: Policy, facts: Facts, model: Model | None) -> Outcome | None:
@@ -115,9 +191,28 @@ def _verdict(decision: Decision, facts: Facts) -> tuple[str, str | None, str | N
         )
         if broken is not None:
             return verdict, f"{broken.said}: {broken.contract.why}", broken.contract.address
+    if _fell_back(decision, facts):
+        return "fallback", f"{facts.get('requested')} was asked for, and {decision.backend} runs", None
     if decision.blocks and any(facts.get(name) not in (None, size) for name, size in decision.blocks):
         return "refine", None, None
     return ("pad" if _grown(decision) else "native"), None, None
+
+
+#: What the name of a backend has in it where it is the one that was asked for.
+_FAMILIES = {
+    "aiter": "aiter",
+    "deep_gemm": "deepgemm",
+    "flashinfer_cutlass": "cutlass",
+    "flashinfer_trtllm": "trtllm",
+    "marlin": "marlin",
+    "triton": "triton",
+}
+
+
+def _fell_back(decision: Decision, facts: Facts) -> bool:
+    """Whether another kernel runs than was asked for."""
+    family = _FAMILIES.get(str(facts.get("requested")))
+    return family is not None and decision.backend is not None and family not in decision.backend
 
 
 def _grown(decision: Decision) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from ..facts import VERSIONS, Facts
 from ..record import NamedTuple
-from ..versions import VersionSet, key_text
 from .dims import dims
-from .outcome import LOADS, VERDICTS, Outcome, tried, whole
+from .outcome import LOADS, VERDICTS, Outcome, member, tried, whole
 from .question import all_ranks
 
 TYPE_CHECKING = False
@@ -51,35 +50,41 @@ def scenarios(policy: Policy, model: Model, first: Outcome) -> tuple[Scenario, .
 
 
 def _scenarios(policy: Policy, model: Model, first: Outcome) -> Iterator[Scenario]:
-    seen = {_told(first)}
+    """One scenario for each key and outcome; values that come to the same are named together."""
+    groups: dict[tuple[str, object], tuple[list[Accepts], Outcome]] = {}
+    for key, accepts in _other_values(policy, first):
+        found = tried(policy, _with(first.facts, **{key: member(accepts)}), model)
+        # A request that is refused is none of the choices.
+        refused = found is None or found.verdict == "unknown" or _is_no_choice(key, found)
+        if found is None or refused or _told(found) == _told(first):
+            continue
+        groups.setdefault((key, _told(found)), ([], found))[0].append(accepts)
+    for (key, _), (listed, found) in groups.items():
+        yield Scenario(key, _texts(listed), found)
+
+
+def _other_values(policy: Policy, first: Outcome) -> Iterator[tuple[str, Accepts]]:
+    """Assumptions and the values of them that would change sizes; of names each by itself."""
     for other in policy.differences(first.facts):
         if other.key not in _SCENARIO_KEYS and not other.key.startswith("env."):
             continue
-        found = tried(policy, _with(first.facts, **{other.key: member(other.accepts)}), model)
-        # A request that is refused wherever it is made is none of the choices.
-        refused = found is None or found.verdict == "unknown" or _is_no_choice(other.key, found)
-        if found is None or refused or (other.key, _told(found)) in seen or _told(found) == _told(first):
-            continue
-        seen.add((other.key, _told(found)))
-        yield Scenario(other.key, _named(other.key, other.accepts, found, policy), found)
+        if isinstance(other.accepts, frozenset):
+            yield from ((other.key, frozenset({value})) for value in sorted(other.accepts))
+        elif " where " not in other.then:
+            # Releases that answer so under further conditions alone are no line of their own.
+            yield other.key, other.accepts
 
 
 def _is_no_choice(key: str, found: Outcome) -> bool:
     return key == "requested" and found.verdict == "reject"
 
 
-def _named(key: str, accepts: Accepts, found: Outcome, policy: Policy) -> tuple[str, ...]:
-    """The values as they are worth naming; requested backends only where the platform has them."""
-    if not isinstance(accepts, frozenset):
-        return (str(accepts),)
-    if key != "requested":
-        return tuple(sorted(accepts))
-    kept = []
-    for value in sorted(accepts):
-        other = tried(policy, _with(found.facts, requested=value), None)
-        if other is not None and other.verdict == found.verdict:
-            kept.append(value)
-    return tuple(kept) or tuple(sorted(accepts))
+def _texts(listed: list[Accepts]) -> tuple[str, ...]:
+    """Sets of values as they are written: names one by one, releases and numbers as one range."""
+    united = listed[0]
+    for accepts in listed[1:]:
+        united = united | accepts  # type: ignore[operator]  # sets of one key's sort
+    return tuple(sorted(united)) if isinstance(united, frozenset) else (str(united),)
 
 
 def _told(found: Outcome) -> tuple[object, ...]:
@@ -89,15 +94,6 @@ def _told(found: Outcome) -> tuple[object, ...]:
 
 def _with(facts: Facts, **more: object) -> Facts:
     return Facts.of({**dict(facts.items()), **more})
-
-
-def member(accepts: Accepts) -> object:
-    """One of the values: of releases the last one's first."""
-    if isinstance(accepts, frozenset):
-        return min(accepts)
-    if isinstance(accepts, VersionSet):
-        return key_text(accepts.intervals[-1][0])
-    return accepts.witness()
 
 
 def ways(policy: Policy, model: Model, first: Outcome, verdict: str) -> tuple[Way, ...]:

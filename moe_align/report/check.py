@@ -111,12 +111,12 @@ def _way_plain(way: Way) -> Plain:
     }
 
 
-def _other_plain(other: Outcome) -> Plain:
+def _other_plain(other: Report) -> Plain:
     return {
-        "engine": str(other.values.get("engine")),
-        "release": _release(other),
+        "engine": str(other.outcome.values.get("engine")),
+        "release": _release(other.outcome),
         "verdict": other.verdict,
-        "reason": other.reason,
+        "reason": other.reasons[0] if other.reasons else None,
     }
 
 
@@ -254,7 +254,7 @@ def _table(report: Report, style: Style) -> list[str]:
     first = report.outcome
     base = first.native_bytes
     rows = [_row(_asked(first), first, base)]
-    rows += [_row(_scenario(one), one.outcome, base) for one in report.scenarios]
+    rows += [_row(_scenario(one, _asked(first)), one.outcome, base) for one in report.scenarios]
     head = ["requested", "outcome", "per rank", "GiB per rank", ""]
     return table(style, head, rows)
 
@@ -264,6 +264,8 @@ def _row(label: str, found: Outcome, base: int | None) -> list[str]:
     created, resident = found.created_bytes, found.resident_bytes
     stays = f" → {gib(resident)}" if resident != created else ""
     per_rank = "–" if size.allocated is None else str(size.allocated)
+    if size.resident not in (None, size.allocated):
+        per_rank = f"{per_rank} → {size.resident}"
     if _is_hidden_grown(found):
         per_rank = f"{found.decision.hidden.allocated} × {per_rank}"
     return [label, _outcome_text(found), per_rank, f"{gib(created)}{stays}", _percent(created, base)]
@@ -285,13 +287,13 @@ def _asked(first: Outcome) -> str:
     return str(first.facts.get("backend") or first.values.get("requested") or "auto")
 
 
-def _scenario(one: Scenario) -> str:
+def _scenario(one: Scenario, asked: str) -> str:
     if one.key == "requested":
         return listed(one.values, _MOST_NAMES)
     if one.key.startswith("env."):
-        return f"auto, {one.key[4:]}={one.values[0]}"
+        return f"{asked}, {one.key[4:]}={one.values[0]}"
     spans = ", ".join(one.values).replace(">=", "≥ ").replace("<", "< ").replace(",", " and ")
-    return f"auto, {PRODUCTS.get(one.key, one.key)} {spans}"
+    return f"{asked}, {PRODUCTS.get(one.key, one.key)} {spans}"
 
 
 def _outcome_text(found: Outcome) -> str:
@@ -376,11 +378,14 @@ _SAID = {
 }
 
 
-def _other(other: Outcome) -> str:
-    engine = str(other.values.get("engine"))
-    size = other.decision.intermediate.allocated
-    more = f" to {size}" if other.verdict == "pad" else ""
-    return f"{PRODUCTS.get(engine, engine)} {_release(other)} {_SAID[other.verdict]}{more}"
+def _other(other: Report) -> str:
+    found = other.outcome
+    engine = str(found.values.get("engine"))
+    name = f"{PRODUCTS.get(engine, engine)} {_release(found)}"
+    if other.verdict == "unknown":
+        return f"{name}: depends on {listed(found.decision.open, 3)}"
+    more = f" to {found.decision.intermediate.allocated}" if other.verdict == "pad" else ""
+    return f"{name} {_SAID[other.verdict]}{more}"
 
 
 def _notes(report: Report) -> Iterator[str]:
