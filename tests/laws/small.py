@@ -79,7 +79,7 @@ def _condition(key: str, sizes: bool) -> st.SearchStrategy[Any]:
         return _some(DISCRETE[key])
     if key == "vllm":
         return releases()
-    values = SIZES if sizes else tuple(map(int, OPEN[key]))  # type: ignore[call-overload]
+    values = SIZES if sizes else tuple(value for value in OPEN[key] if isinstance(value, int))
     return st.one_of(_some(values), bounds(values))
 
 
@@ -192,7 +192,7 @@ def full_facts(draw: st.DrawFn) -> Plain:
 
 def fillings(facts: Mapping[str, Any], open_keys: Sequence[str]) -> Iterator[Plain]:
     """Every way to give the open facts one of their values; some of them contradict each other."""
-    values = [OPEN[key] if key in OPEN else SIZES for key in open_keys]
+    values = [OPEN.get(key, SIZES) for key in open_keys]
     for chosen in product(*values):
         yield {**facts, **dict(zip(open_keys, chosen, strict=True))}
 
