@@ -83,7 +83,7 @@ def _looked_at(pack: Pack, rule: Rule) -> set[str]:
         {condition.key for condition in conditions}
         | {key for multiple in multiples if multiple for key in facts_of(multiple)}
         | {block for outcome in outcomes if outcome.refine for block in outcome.refine.blocks}
-        | {key for outcome in outcomes if outcome.count for key in outcome.count if isinstance(key, str)}
+        | {key for outcome in outcomes if outcome.counted for key in outcome.counted if isinstance(key, str)}
     )
 
 

@@ -166,7 +166,7 @@ def _both(rule: Rule, outcome: Outcome, state: Known, flow: Flow) -> tuple[Flow,
         if reason is not None:
             return flow, reason
         flow = flow.having(name, made)
-    return (flow, None) if outcome.count is None else _counted(rule, outcome.count, state, flow)
+    return (flow, None) if outcome.counted is None else _counted(rule, outcome.counted, state, flow)
 
 
 def _counted(rule: Rule, count: Count, state: Known, flow: Flow) -> tuple[Flow, str | None]:

@@ -126,7 +126,7 @@ class Count(NamedTuple):
 class Outcome(NamedTuple):
     """What a rule does; `form` names the one key it was written with.
 
-    `hidden` and `intermediate` belong to `align`, `require` and `set`, `count` (of experts) to the
+    `hidden` and `intermediate` belong to `align`, `require` and `set`, `counted` (experts) to the
     first two; `add` to `add`; `target` is
     the backend of `use` or the reason of `reject`; `pads` belong to `declare`. The last four are
     modifiers: experts added, the engine's exception, and multiples for the rows and columns of
@@ -146,7 +146,7 @@ class Outcome(NamedTuple):
     error: str | None = None
     rows: tuple[tuple[str, int], ...] = ()
     columns: tuple[tuple[str, int], ...] = ()
-    count: Count | None = None
+    counted: Count | None = None
 
 
 class Rule(NamedTuple):

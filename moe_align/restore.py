@@ -218,8 +218,8 @@ def _outcome_from(plain: Plain) -> Outcome:
         fields["refine"] = Refine(tuple(blocks), fits, floor)
     if "otherwise" in fields:
         fields["otherwise"] = _outcome_from(fields["otherwise"])
-    if "count" in fields:
-        fields["count"] = Count(*fields["count"])
+    if "counted" in fields:
+        fields["counted"] = Count(*fields["counted"])
     for name in ("rows", "columns"):
         if name in fields:
             fields[name] = tuple(map(tuple, fields[name]))

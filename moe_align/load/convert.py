@@ -344,7 +344,7 @@ def _outcome(context: Context, phase: str | None, rule: schema.Rule, path: Path)
     _check_modifiers(context, form, rule, path)
     changes = form in _CHANGING or (
         form == "align"
-        and (outcome.hidden, outcome.intermediate, outcome.count) != (*(packs.NATIVE,) * 2, None)
+        and (outcome.hidden, outcome.intermediate, outcome.counted) != (*(packs.NATIVE,) * 2, None)
     )
     if changes and rule.why is None:
         context.problem(
@@ -400,7 +400,7 @@ def _form(context: Context, form: str, rule: schema.Rule, path: Path) -> packs.O
         if form == "set" and rule.set is not None:
             hidden = hidden if rule.set.hidden is not None else None
             intermediate = intermediate if rule.set.intermediate is not None else None
-        return packs.Outcome(form, hidden, intermediate, count=_count(context, said, where, rule.id))
+        return packs.Outcome(form, hidden, intermediate, counted=_count(context, said, where, rule.id))
     if form == "add" and rule.add is not None:
         return packs.Outcome(form, add=_amounts(context, rule.add, where, rule.id))
     if form == "refine" and rule.refine is not None:

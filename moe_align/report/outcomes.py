@@ -49,12 +49,12 @@ def _form(outcome: Outcome) -> str:
         return ", ".join(amounts)
     verb = {"align": "", "require": "require ", "set": "set "}[outcome.form]
     sizes = _sizes(outcome.hidden, outcome.intermediate)
-    if outcome.count is None:
+    if outcome.counted is None:
         return verb + sizes
     return (
-        f"{verb}experts × {outcome.count}"
+        f"{verb}experts × {outcome.counted}"
         if sizes == "both native"
-        else f"{verb}{sizes}, experts × {outcome.count}"
+        else f"{verb}{sizes}, experts × {outcome.counted}"
     )
 
 

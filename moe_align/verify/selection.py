@@ -1,7 +1,7 @@
 """Which backend an engine selects: its own selectors run, on a machine, with switches and a request.
 
-The machine is whole: FlashInfer, DeepGEMM, Triton kernels, AITER and Humming are installed, as the engine's own
-requirements install them. What is not at hand is only asked for in `ABSENT`.
+The machine is whole: FlashInfer, DeepGEMM, Triton kernels, AITER and Humming are installed, as the engine's
+own requirements install them; the packages in `ABSENT` are not.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,18 +21,26 @@ _MOE = "vllm.model_executor.layers.fused_moe"
 _QUANT = "vllm.model_executor.layers.quantization"
 _KEYS = f"{_QUANT}.utils.quant_utils"
 
-_INSTALLED = (
-    "has_deep_gemm has_flashinfer has_flashinfer_cutedsl_grouped_gemm_nt_masked has_flashinfer_cutedsl_moe_nvfp4 "
-    "has_flashinfer_cutlass_fused_moe has_flashinfer_moe has_flashinfer_situ_activation has_humming "
-    "has_flashinfer_trtllm_fused_moe has_triton_kernels has_flashinfer_b12x_moe"
-).split()
+_INSTALLED = [
+    "has_deep_gemm",
+    "has_flashinfer",
+    "has_flashinfer_cutedsl_grouped_gemm_nt_masked",
+    "has_flashinfer_cutedsl_moe_nvfp4",
+    "has_flashinfer_cutlass_fused_moe",
+    "has_flashinfer_moe",
+    "has_flashinfer_situ_activation",
+    "has_humming",
+    "has_flashinfer_trtllm_fused_moe",
+    "has_triton_kernels",
+    "has_flashinfer_b12x_moe",
+]
 #: Packages that the engine's requirements leave out.
 ABSENT = ("has_hpc", "has_quark", "has_moonep")
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """An expert layer and its launch, as the engine's selectors see it; sizes are per rank, `tp` is the MoE's."""
+    """An expert layer and its launch, as the engine's selectors see it; `intermediate` is per rank."""
 
     requested: str = "auto"
     activation: str = "SILU"
@@ -116,16 +124,20 @@ def machine_link(root: Path, machine: Machine, said: Mapping[str, str]) -> Engin
         stand_ins.update((f"{module}.{name}", lambda: False) for name in ABSENT)
     stand_ins["vllm._aiter_ops.IS_AITER_FOUND"] = True
     stand_ins[f"{_MOE}.b12x.get_b12x_fused_moe"] = lambda: SimpleNamespace(is_supported=lambda: True)
-    stand_ins["vllm.utils.humming.GemmType"] = _GEMM_TYPES
+    stand_ins["vllm.utils.humming.GemmType"] = _GemmType
     stand_ins["vllm._aiter_ops.rocm_aiter_ops"] = _AiterOps(engine, switches)
     tree.replace(stand_ins)
     return engine
 
 
-_GEMM_TYPES = enum.Enum(
-    "GemmType",
-    {name: name.lower() for name in ("INDEXED", "GROUPED_CONTIGUOUS", "GROUPED_MASKED")},  # type: ignore[misc]
-)
+class _GemmType(enum.Enum):
+    """Humming's kinds of GEMM, as far as the engine names them."""
+
+    INDEXED = "indexed"
+    GROUPED_CONTIGUOUS = "grouped_contiguous"
+    GROUPED_MASKED = "grouped_masked"
+
+
 _CLASSES = {
     "cuda": "vllm.platforms.cuda.CudaPlatformBase",
     "rocm": "vllm.platforms.rocm.RocmPlatform",
@@ -223,14 +235,16 @@ def _model(engine: Engine, layer: Layer) -> None:
     parallel = SimpleNamespace(enable_dbo=False, enable_eplb=layer.eplb)
     current = SimpleNamespace(model_config=model, parallel_config=parallel, weight_transfer_config=None)
     askers = ("oracle.fp8", "oracle.mxfp4", "flashinfer_moe_ep")
-    names: dict[str, object] = {f"{_MOE}.{asker}.get_current_vllm_config": lambda: current for asker in askers}
+    names: dict[str, object] = {
+        f"{_MOE}.{asker}.get_current_vllm_config": lambda: current for asker in askers
+    }
     names["vllm.config.get_current_vllm_config"] = lambda: current
     names["vllm.distributed.get_tensor_model_parallel_world_size"] = lambda: layer.tp
     engine.tree.replace(names)
 
 
 Chosen = tuple[str, ...]
-"""The name of the backend, then for block-quantised weights the block and the width per rank; or a refusal."""
+"""The name of the backend, then for FP8 blocks the block and the width per rank; or a refusal."""
 
 
 def _ask(question: Callable[[], Chosen]) -> Chosen:
@@ -307,4 +321,3 @@ SCHEMES = {
     "mxfp4": mxfp4,
     "mxfp4_deepseek": mxfp4_deepseek,
 }
-__all__ = ["SCHEMES", "Layer", "machine_link", "replace"]

@@ -1,0 +1,171 @@
+"""Ask vLLM's own selectors which backend they choose, and rewrite `tests/data/engine/vllm_selection.json`.
+
+    python scripts/engine_selection.py --wheels DIR [RELEASE …]
+
+`--wheels` is where unpacked releases lie, as for `scripts/engine_answers.py`. Layers, machines and switches
+are drawn with a fixed seed: the same releases give the same file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+from dataclasses import asdict
+from pathlib import Path
+
+from moe_align.verify import Machine
+from moe_align.verify.questions import Engine
+from moe_align.verify.selection import SCHEMES, Layer, machine_link
+
+DATA = Path(__file__).parents[1] / "tests" / "data" / "engine" / "vllm_selection.json"
+CUDA = ["sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm110", "sm120", "sm121"]
+ROCM = ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1200", "gfx1201", "gfx1250"]
+MACHINES = [*(Machine("cuda", arch) for arch in CUDA), *(Machine("rocm", arch) for arch in ROCM)]
+REQUESTS = [
+    "triton",
+    "batched_triton",
+    "deep_gemm",
+    "cutlass",
+    "flashinfer_trtllm",
+    "flashinfer_cutlass",
+    "flashinfer_cutedsl",
+    "flashinfer_moe_ep_cutedsl",
+    "flashinfer_b12x",
+    "b12x",
+    "flashinfer_moe_ep_mega_deep_gemm",
+    "marlin",
+    "humming",
+    "triton_unfused",
+    "aiter",
+    "aiter_triton_mxfp4_bf16",
+    "aiter_triton_mxfp4_mxfp4",
+    "flydsl",
+    "hpc",
+    "emulation",
+    "rdna3",
+]
+ACTIVATIONS = [
+    "SILU",
+    "GELU",
+    "GELU_TANH",
+    "SWIGLUOAI",
+    "SWIGLUOAI_UNINTERLEAVE",
+    "SWIGLUSTEP",
+    "SITU",
+    "SILU_NO_MUL",
+    "GELU_NO_MUL",
+    "GELU_TANH_NO_MUL",
+    "RELU2_NO_MUL",
+]
+ROUTINGS = [
+    "Default",
+    "Renormalize",
+    "DeepSeekV3",
+    "Llama4",
+    "RenormalizeNaive",
+    "TopK",
+    "SigmoidRenorm",
+    "MiniMax2",
+    "Sigmoid",
+    "Unspecified",
+    "DeepseekV4",
+    "Custom",
+    "Simulated",
+]
+TRANSPORTS = [
+    "allgather_reducescatter",
+    "deepep_high_throughput",
+    "deepep_low_latency",
+    "nixl_ep",
+    "deepep_v2",
+    "flashinfer_nvlink_one_sided",
+    "flashinfer_nvlink_two_sided",
+    "mori_high_throughput",
+    "moonep",
+]
+SIZES = (
+    (4096, 512),
+    (2048, 192),
+    (2880, 384),
+    (2944, 512),
+    (4096, 160),
+    (7168, 720),
+    (4096, 1000),
+    (2912, 192),
+)
+SWITCHES: tuple[dict[str, str], ...] = (
+    {},
+    {"VLLM_ROCM_USE_AITER": "1"},
+    {"VLLM_ROCM_USE_AITER": "0"},
+    {"VLLM_ROCM_USE_AITER": "1", "VLLM_ROCM_USE_AITER_MOE": "0"},
+    {"VLLM_USE_DEEP_GEMM": "1"},
+    {"VLLM_USE_DEEP_GEMM": "0"},
+    {"VLLM_MOE_USE_DEEP_GEMM": "1"},
+    {"VLLM_MOE_USE_DEEP_GEMM": "0"},
+)
+QUESTIONS = 400
+_PLAIN = Layer()
+
+
+def layer(draw: random.Random) -> Layer:
+    """A layer of which about half is as usual."""
+    hidden, intermediate = draw.choice(SIZES)
+    spread = draw.random() < 0.35
+    activation = draw.choice(ACTIVATIONS) if draw.random() < 0.5 else "SILU"
+    return Layer(
+        requested=draw.choice(REQUESTS) if draw.random() < 0.4 else "auto",
+        activation=activation,
+        gated=not activation.endswith("NO_MUL"),
+        hidden=hidden,
+        intermediate=intermediate,
+        tp=draw.choice((1, 4, 8)),
+        dp=draw.choice((1, 2)) if spread or draw.random() < 0.2 else 1,
+        ep=spread,
+        all2all=draw.choice(TRANSPORTS) if spread else "allgather_reducescatter",
+        lora=draw.random() < 0.15,
+        bias=draw.random() < 0.1,
+        experts=draw.choice((128, 128, 128, 993, 3000)),
+        routing=draw.choice(ROUTINGS) if draw.random() < 0.5 else "Renormalize",
+    )
+
+
+def questions(root: Path, scheme: str, seed: int) -> list[dict[str, object]]:
+    draw = random.Random(f"{scheme} {seed}")
+    rows = []
+    linked: dict[object, Engine] = {}
+    for _ in range(QUESTIONS):
+        machine, asked = draw.choice(MACHINES), layer(draw)
+        said = draw.choice(SWITCHES) if draw.random() < 0.5 else {}
+        place = machine, tuple(said.items())
+        engine = linked.get(place) or linked.setdefault(place, machine_link(root, machine, said))
+        answer = SCHEMES[scheme](engine, asked)
+        told = {key: value for key, value in asdict(asked).items() if value != getattr(_PLAIN, key)}
+        row: dict[str, object] = {"arch": machine.arch, "layer": told, "answer": list(answer)}
+        rows.append({**row, "env": said} if said else row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--wheels", type=Path, required=True)
+    parser.add_argument("releases", nargs="*", default=["0.33.0"])
+    options = parser.parse_args()
+    found = {
+        release: {scheme: questions(options.wheels / release, scheme, seed) for scheme in SCHEMES}
+        for seed, release in enumerate(options.releases)
+    }
+    lines = []
+    for release, schemes in found.items():
+        inner = ",\n".join(
+            f"  {json.dumps(scheme)}: [\n   " + ",\n   ".join(json.dumps(row) for row in rows) + "\n  ]"
+            for scheme, rows in schemes.items()
+        )
+        lines.append(f" {json.dumps(release)}: {{\n{inner}\n }}")
+    DATA.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
