@@ -151,7 +151,8 @@ def _oracle(folder: str, release: str, rows: Sequence[Row]) -> Iterator[Case]:
     """Every backend, machine, method and activation of a release in which the oracle rounds.
 
     A class that rounds differently has rows of its own; without one it does what the function says, which
-    only the default class asks with the activation (from 0.28 on).
+    only the default class asks with the activation (from 0.28 on). The OCP MX class looks at no model type:
+    it is asked about GPT-OSS.
     """
     plain = [row for row in rows if row["scheme"] == "mxfp4"]
     asked = {row["activation"] for row in plain}
@@ -169,6 +170,7 @@ def _oracle(folder: str, release: str, rows: Sequence[Row]) -> Iterator[Case]:
             for activation in _asked_by(folder, method, row["activation"], asked):
                 elsewhere = _own_machines(folder, own[method], row["backend"], activation)
                 more = {} if activation is None else {"activation": activation}
+                more |= {"model_type": "gpt_oss"} if method == "quark" else {}
                 for machine in _machines(folder, row, elsewhere):
                     yield Case(release, "whole", {**facts, **machine, "method": method, **more}, row["cases"])
     for method, its in own.items():

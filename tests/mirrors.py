@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from engine_tables import Case, Row, table
 
 from moe_align import Decision, Facts, Policy, PolicyError, load_policy
-from moe_align.packs import Outcome
+from moe_align.packs import Outcome, Pad
 
 ITEM_BYTES = {"bf16": 2, "fp8": 1, "fp32": 4}
 TRANSPORTS = ("deepep_ht", "deepep_ll", "deepep_v2", "nixl_ep")
@@ -63,9 +63,7 @@ def contradictory(facts: tuple[tuple[str, str], ...]) -> bool:
 
 def wrong(case: Case, mirrors: Mirrors) -> list[object]:
     """The sizes of a case on which the mirror and the engine differ."""
-    if case.kind == "model":
-        return [size for size in case.sizes if _after_model(mirrors.model, case, size) != size[2:]]
-    mirror = mirrors.allocate if case.kind == "allocate" else mirrors.whole
+    mirror: Policy = getattr(mirrors, case.kind)
     facts = Facts.of({**case.facts, "vllm": case.release})
     decision = mirror.resolve(facts)
     return [size for size in case.sizes if _said(mirror, facts, decision, *size[:2]) != size[2:]]
@@ -77,31 +75,21 @@ def _said(
     """The sizes of the mirror: by the multiples where they say it all, else by another question."""
     multiples = decision.hidden.multiple, decision.intermediate.multiple
     if decision.status == "decided" and None not in multiples:
-        return tuple(-(-size // by) * by for size, by in zip((hidden, intermediate), multiples, strict=True) if by)
+        pairs = zip((hidden, intermediate), multiples, strict=True)
+        return tuple(-(-size // by) * by for size, by in pairs if by)
     sized = mirror.resolve(facts.having(hidden=hidden, intermediate_per_partition=intermediate))
     return sized.hidden.allocated, sized.intermediate.allocated
 
 
-def _after_model(mirror: Policy, case: Case, size: tuple[Any, ...]) -> tuple[object, ...]:
-    """The sizes as they leave the phase in which model code may change them."""
-    facts = {**case.facts, "vllm": case.release, "hidden": size[0], "intermediate_per_partition": size[1]}
-    decision = mirror.resolve(Facts.of(facts))
-    if decision.status != "decided":
-        return (decision.status,)
-    sizes = ((step.hidden, step.intermediate) for step in decision.steps if step.phase == "model")
-    return next(sizes, size[:2])
-
-
 class Told(NamedTuple):
-    """A question on AITER's call: for these facts, and pads of the layer, what the call is told (`None`: no call)."""
+    """What AITER's call is told for these facts: (pad, pad, said, said), or a refusal's name."""
 
     facts: Mapping[str, str | int]
-    pads: tuple[int, int]
-    said: tuple[int | None, int | None] | None
+    cases: tuple[tuple[Any, ...], ...]
 
 
 def told(folder: str) -> Iterator[tuple[str, list[Told]]]:
-    """Every question of the table of pads, release by release."""
+    """Every row of the table of pads as facts, release by release."""
     for release, rows in table(folder, "aiter_pads").items():
         yield release, [one for row in rows for one in _told(release, row)]
 
@@ -112,10 +100,14 @@ def _told(release: str, row: Row) -> Iterator[Told]:
     for layer in _layers(release, row):
         for moe_tp in ranks if isinstance(ranks, list) else [ranks]:
             for model in _models(release, row):
-                facts = {**layer, "vllm": release, "activation": activation, "moe_tp": moe_tp, "model_type": model}
-                for hidden_pad, intermediate_pad, *said in row["cases"]:
-                    refused = isinstance(said[0], str)
-                    yield Told(facts, (hidden_pad, intermediate_pad), None if refused else (said[0], said[1]))
+                facts = {
+                    **layer,
+                    "vllm": release,
+                    "activation": activation,
+                    "moe_tp": moe_tp,
+                    "model_type": model,
+                }
+                yield Told(facts, row["cases"])
 
 
 def _layers(release: str, row: Row) -> Iterator[dict[str, str | int]]:
@@ -138,21 +130,30 @@ def _models(release: str, row: Row) -> list[str]:
     if row.get("intermediate_pad_override") != 0:
         silent = {"minimax_m3": "0.25", "deepseek_v41": "0.33"}
         return ["deepseek_v4", *(model for model, since in silent.items() if release < since)]
-    return ["minimax_m3", "deepseek_v41"] if release >= "0.33" and row["activation"] != "SITU" else ["minimax_m3"]
+    return (
+        ["minimax_m3", "deepseek_v41"]
+        if release >= "0.33" and row["activation"] != "SITU"
+        else ["minimax_m3"]
+    )
 
 
-def declared(one: Told, mirrors: Mirrors) -> object:
-    """What the mirror says the call is told for these pads; `None` where no call is made."""
+def untrue(one: Told, mirrors: Mirrors) -> list[object]:
+    """The cases in which the mirror declares something else; it declares nothing where the engine refuses."""
     steps = mirrors.whole.resolve(Facts.of(one.facts)).steps
-    step = next((step for step in steps if step.phase == "launch"), None)
-    if step is None:
-        return None
-    assert step.rule.outcome.pads is not None
-    return tuple(pad.of(actual) for pad, actual in zip(step.rule.outcome.pads, one.pads, strict=True))
+    pads = next((step.rule.outcome.pads for step in steps if step.phase == "launch"), None)
+    return [case for case in one.cases if _declared(pads, case) != _passed(case)]
+
+
+def _declared(pads: tuple[Pad, Pad] | None, case: tuple[Any, ...]) -> object:
+    return pads and tuple(pad.of(actual) for pad, actual in zip(pads, case[:2], strict=True))
+
+
+def _passed(case: tuple[Any, ...]) -> object:
+    return None if isinstance(case[2], str) else case[2:]
 
 
 class Dispatched(NamedTuple):
-    """A question on a transport: what it makes of the hidden size; `None` where a release does not have it."""
+    """A question on a transport: the hidden size that it makes; `None` where a release does not have it."""
 
     facts: Mapping[str, str | int]
     said: int | str | None

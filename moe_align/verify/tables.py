@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -69,20 +69,21 @@ def _cases(question: Callable[[int, int], tuple[Json, ...]], asked: Iterable[tup
     return tuple(_case(one, ask.ask(partial(question, *one))) for one in asked)
 
 
-def _folded_machines(
-    grid: Mapping[Machine, Cases],
+def _folded(
+    mine: Mapping[Machine, Cases], everything: Collection[Machine]
 ) -> list[tuple[str, str | None, Cases]]:
-    """Return platform, architecture and cases; `*` where all of them agree."""
-    if len(set(grid.values())) == 1:
-        return [("*", "*", next(iter(grid.values())))]
+    """Return platform, architecture and cases; `*` where all that there are agree."""
+    if len(mine) == len(everything) and len(set(mine.values())) == 1:
+        return [("*", "*", next(iter(mine.values())))]
     rows: list[tuple[str, str | None, Cases]] = []
-    for platform in dict.fromkeys(machine.platform for machine in grid):
-        mine = {machine: cases for machine, cases in grid.items() if machine.platform == platform}
-        if len(set(mine.values())) == 1:
-            machine, cases = next(iter(mine.items()))
+    for platform in dict.fromkeys(machine.platform for machine in mine):
+        here = {machine: cases for machine, cases in mine.items() if machine.platform == platform}
+        complete = len(here) == sum(machine.platform == platform for machine in everything)
+        if complete and len(set(here.values())) == 1:
+            machine, cases = next(iter(here.items()))
             rows.append((platform, machine.arch and "*", cases))
         else:
-            rows.extend((platform, machine.arch, cases) for machine, cases in mine.items())
+            rows.extend((platform, machine.arch, cases) for machine, cases in here.items())
     return rows
 
 
@@ -108,27 +109,12 @@ def _size_rows(scheme: str, backend: str, grid: Grid) -> list[Row]:
         parts: Mapping[str, Mapping[Machine, Cases]] = {"": {m: cases for (_, m), cases in grid.items()}}
     else:
         parts = _agreeing(grid)
-    total = len({machine for _, machine in grid})
-    rows: list[Row] = []
-    for activation, machines in parts.items():
-        folded = _folded_machines(machines) if len(machines) == total else _partial(machines, grid)
-        rows.extend(_size_row(scheme, backend, activation or None, *row) for row in folded)
-    return rows
-
-
-def _partial(machines: Mapping[Machine, Cases], grid: Grid) -> list[tuple[str, str | None, Cases]]:
-    """Fold machines that are not all there are: a platform is folded only where it is complete."""
-    rows: list[tuple[str, str | None, Cases]] = []
     everything = {machine for _, machine in grid}
-    for platform in dict.fromkeys(machine.platform for machine in machines):
-        mine = {m: cases for m, cases in machines.items() if m.platform == platform}
-        complete = len(mine) == len([m for m in everything if m.platform == platform])
-        if complete and len(set(mine.values())) == 1:
-            machine, cases = next(iter(mine.items()))
-            rows.append((platform, machine.arch and "*", cases))
-        else:
-            rows.extend((platform, machine.arch, cases) for machine, cases in mine.items())
-    return rows
+    return [
+        _size_row(scheme, backend, activation or None, *row)
+        for activation, machines in parts.items()
+        for row in _folded(machines, everything)
+    ]
 
 
 def _size_row(
@@ -277,9 +263,8 @@ def _method_rows(
     rows: list[Row] = []
     for activation, machines in _agreeing(grid).items():
         mine = {machine: cases for machine, cases in machines.items() if machine in differing}
-        whole = len(mine) == len(engines)
-        for row in _folded_machines(mine) if whole else _partial(mine, grid):
-            rows.append(_size_row(scheme, backend, activation, *row))
+        every = [engine.machine for engine in engines]
+        rows += [_size_row(scheme, backend, activation, *row) for row in _folded(mine, every)]
     return rows
 
 
@@ -331,7 +316,7 @@ def _source_rows(engine: Engine) -> list[Row]:
     """Ask each question once, and return where the engine's functions stand that ran for it."""
     ran: set[tuple[str, int, str]] = set()
 
-    def note(frame: FrameType, event: str, _value: object) -> None:
+    def note(frame: FrameType, event: str, _value: object) -> None:  # pragma: no cover - no tracer sees it
         code = frame.f_code
         if event == "call" and code.co_filename.startswith("vllm/") and code.co_flags & inspect.CO_OPTIMIZED:
             ran.add((code.co_filename, code.co_firstlineno, code.co_qualname))

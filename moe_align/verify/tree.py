@@ -72,21 +72,23 @@ def _bound_names(statement: ast.stmt) -> Iterator[str]:
 
 
 def _bindings(statements: list[ast.stmt]) -> dict[str, ast.stmt]:
-    """Return the statement that binds each name; one inside `if` or `try` counts where no plain one does."""
+    """Return the statement that binds each name: the last plain one, else the first inside `if` or `try`."""
     found: dict[str, ast.stmt] = {}
     nested: dict[str, ast.stmt] = {}
     for statement in statements:
         found.update((name, statement) for name in _bound_names(statement))
-        inner = [
-            node
-            for part in ("body", "handlers", "orelse")
-            for child in getattr(statement, part, [])
-            if isinstance(statement, ast.If | ast.Try)
-            for node in (child.body if isinstance(child, ast.ExceptHandler) else [child])
-        ]
-        for name, node in _bindings(inner).items() if inner else ():
-            nested.setdefault(name, node)
+        for branch in _branches(statement):
+            for name, node in _bindings(branch).items():
+                nested.setdefault(name, node)
     return nested | found
+
+
+def _branches(statement: ast.stmt) -> list[list[ast.stmt]]:
+    if isinstance(statement, ast.If):
+        return [statement.body, statement.orelse]
+    if isinstance(statement, ast.Try):
+        return [statement.body, *(handler.body for handler in statement.handlers), statement.orelse]
+    return []
 
 
 def _completions(statements: list[ast.stmt]) -> dict[str, list[ast.stmt]]:
@@ -106,7 +108,7 @@ def _parse(root: Path, module: str) -> _Source | None:
         if path.is_file():
             body = ast.parse(path.read_text(encoding="utf-8"), str(relative)).body
             return _Source(relative.as_posix(), package, _bindings(body), _completions(body))
-    return None
+    return _Source(stem.as_posix(), True, {}, {}) if (root / stem).is_dir() else None
 
 
 def _keep(decorator: ast.expr) -> bool:
@@ -160,6 +162,7 @@ class _Module:
     def __init__(self, tree: Tree, name: str, source: _Source) -> None:
         self._tree, self._name, self._source = tree, name, source
         self._globals = _Globals(self, tree.standard_for(self._package()))
+        self._being_bound: set[str] = set()
 
     def _package(self) -> str:
         return self._name if self._source.package else self._name.rpartition(".")[0]
@@ -173,8 +176,9 @@ class _Module:
             self._globals[name] = replaced
             return replaced
         statement = self._source.bindings.get(name)
-        if statement is None:
-            return _NO_NAME
+        if statement is None or name in self._being_bound:
+            return _NO_NAME  # a package that imports its own module asks for it by the name it is binding
+        self._being_bound.add(name)
         later = self._source.completions.get(name, [])
         code = compile(
             ast.Module([_undecorated(statement), *later], []),
