@@ -94,14 +94,15 @@ class Decision(NamedTuple):
     alternatives: tuple[Alternative, ...]
     reason: str | None
     error: str | None
-    missed: tuple[Missed, ...]
+    missed: tuple[tuple[Missed, ...], ...]
     pads_text: str | None = None
     notes: tuple[str, ...] = ()
 
     @property
     def trace(self) -> tuple[Miss, ...]:
         """For every rule that did not decide, the first condition that failed."""
-        return spread(self.missed)
+        first, *others = self.missed or ((),)
+        return _common_misses(first, others) if others else spread(first)
 
     @property
     def winner(self) -> Rule | None:
@@ -141,7 +142,7 @@ def decision(stack: Stack, state: Known) -> Decision:
         alternatives=tuple(_alternatives(state, found)) if apart else (),
         reason=first.reason if decided else f"depends on {', '.join(_open_facts(found))}",
         error=first.error if decided else None,
-        missed=first.misses if len(found) == 1 else _common_misses(found),
+        missed=tuple(leaf.misses for leaf in found),
         pads_text=_alike(found, lambda leaf: leaf.flow.pads_text),
         notes=_notes(state),
     )
@@ -397,10 +398,10 @@ def _step_key(step: Step) -> tuple[object, ...]:
     return (step.phase, step.hidden, step.intermediate, "" if sized else step.rule.address)
 
 
-def _common_misses(found: tuple[Leaf, ...]) -> tuple[Miss, ...]:
+def _common_misses(first: tuple[Missed, ...], others: list[tuple[Missed, ...]]) -> tuple[Miss, ...]:
     """The misses of all leaves: rules that fail alike whatever the open facts are."""
-    elsewhere = [{_key(miss) for miss in spread(leaf.misses)} for leaf in found[1:]]
-    return tuple(miss for miss in spread(found[0].misses) if all(_key(miss) in keys for keys in elsewhere))
+    elsewhere = [{_key(miss) for miss in spread(misses)} for misses in others]
+    return tuple(miss for miss in spread(first) if all(_key(miss) in keys for keys in elsewhere))
 
 
 def _key(miss: Miss) -> tuple[str, int, bool]:
