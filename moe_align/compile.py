@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from .errors import Location, PolicyError, Problem
 from .layers import fingerprint
 from .packs import FORMAT, LANGUAGE, PHASES, Outcome
 from .versions import VersionSet
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from typing import Any
 
-    from .errors import Location
     from .packs import Accepts, Condition, Contract, Multiple, Pack, Rule
     from .policy import Policy
     from .stack import Stack
@@ -117,13 +117,17 @@ def _outcome(outcome: Outcome) -> Plain:
 
 
 def compiled(policy: Policy) -> str:
-    """The policy as the text of one JSON file."""
+    """The policy as the text of one JSON file.
+
+    Raises:
+        PolicyError: a rule file of the policy is gone, so that nobody could see when it changes.
+    """
     stack = policy.stack
     content = {
         "moe_align": {"format": FORMAT, "language": LANGUAGE},
         "digest": policy.digest,
         "layers": [
-            [layer.name, [[file, *fingerprint(file)] for file in layer.files]] for layer in stack.layers
+            [layer.name, [[file, *_fingerprint(file)] for file in layer.files]] for layer in stack.layers
         ],
         "packs": [_plain_pack(pack) for pack in _all_packs(stack)],
         "vocabulary": {
@@ -136,6 +140,15 @@ def compiled(policy: Policy) -> str:
         },
     }
     return json.dumps(content, separators=(",", ":"), ensure_ascii=False) + "\n"
+
+
+def _fingerprint(file: str) -> tuple[int, int]:
+    try:
+        return fingerprint(file)
+    except OSError as fault:
+        said = f"a rule file cannot be read: {fault.strerror}"
+        problem = Problem("C505", said, "compile where the rule files are", Location(file, 1, 1))
+        raise PolicyError([problem]) from None
 
 
 def _all_packs(stack: Stack) -> list[Pack]:

@@ -299,7 +299,7 @@ def _contradiction(state: Known, fault: _Contradiction) -> Problem:
 
 def _nothing_left(state: Known, key: str, by: str | None) -> Problem:
     said = f"no {key} goes with {by} `{state.given[by]}`" if by else f"no {key} is left"
-    return Problem("F023", said, f"correct the facts, or declare a {key} for it in a pack")
+    return Problem("F023", said, f"correct the facts, or declare one for it in a pack")
 
 
 def _given_behind(state: Known, key: str) -> str | None:

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 
 _AGAIN = "write it again with `moe-align compile`"
 
+#: What taking apart a file raises that is not as `compile` wrote it.
+_DAMAGE = (TypeError, KeyError, ValueError, AttributeError, RecursionError)
+
 
 def load_compiled(path: str | os.PathLike[str]) -> Policy:
     """The policy of a compiled file; needs neither YAML nor pydantic.
@@ -60,7 +63,7 @@ def load_compiled(path: str | os.PathLike[str]) -> Policy:
         raise PolicyError(
             [Problem("C501", f"cannot be read: {fault.strerror}", "check its rights", start)]
         ) from None
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         place = Location(shown, getattr(fault, "lineno", 1), getattr(fault, "colno", 1))
         raise PolicyError([Problem("C502", "is truncated or no compiled policy", _AGAIN, place)]) from None
     return Policy(_stack_of(content, start))
@@ -111,7 +114,9 @@ def _stack_of(content: Any, start: Location) -> Stack:
         _check_fresh(content["layers"], start)
         packs = [_pack_from(plain, start) for plain in content["packs"]]
         vocabulary = _vocabulary_from(content["vocabulary"])
-    except (TypeError, KeyError, ValueError, AttributeError) as fault:
+        if any(pack.phase not in (None, *PHASES) for pack in packs):
+            raise ValueError("no such phase")
+    except _DAMAGE as fault:
         if isinstance(fault, PolicyError):
             raise
         raise PolicyError([Problem("C502", "is damaged", _AGAIN, start)]) from None
@@ -133,10 +138,18 @@ def _check_fresh(layers: list[Any], start: Location) -> None:
             else set(filter(os.path.exists, recorded))
         )
         missing = set(recorded) - here if name == BUILT_IN else set()
-        changed = sorted(missing | {file for file in here if recorded.get(file) != fingerprint(file)})
+        changed = sorted(missing | {file for file in here if recorded.get(file) != _fingerprint(file)})
         if changed:
             message = f"is stale: `{os.path.basename(changed[0])}` has changed since"
             raise PolicyError([Problem("C504", message, _AGAIN, start)])
+
+
+def _fingerprint(file: str) -> tuple[int, int] | None:
+    """The fingerprint of a file; `None`, which is that of no file, where it cannot be read."""
+    try:
+        return fingerprint(file)
+    except OSError:
+        return None
 
 
 def _local(layer: str, file: str) -> str:
@@ -168,7 +181,7 @@ def _later(text: str, made: Callable[[list[Any]], T], start: Location) -> tuple[
     """
     try:
         return tuple(map(made, _parsed(text)))
-    except (TypeError, KeyError, ValueError, AttributeError):
+    except _DAMAGE:
         raise PolicyError([Problem("C502", "is damaged", _AGAIN, start)]) from None
 
 

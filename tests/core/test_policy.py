@@ -1,0 +1,178 @@
+"""A policy and its bound sizes as objects: frozen, of bounded memory, and with reasons."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from moe_align import Facts, Policy, PolicyError, load_policy
+from moe_align import bind as binding
+from moe_align import layers as lying
+from moe_align import policy as policies
+from moe_align.packs import Pack
+
+WORDS = Path(__file__).parents[1] / "language" / "with" / "words.yaml"
+RULES = """
+language: 1
+pack: p
+phase: allocate
+rules:
+  - {id: refused, when: {activation: relu2}, require: {hidden: 64}, why: a tile}
+  - {id: grouped, when: {activation: swigluoai}, align: {lcm: [64, group]}, why: a group}
+  - {id: padded, when: {backend: marlin}, add: {hidden: 1}, why: a guard}
+  - {id: repeated, when: {backend: triton}, align: {multiple: 64, at_least: 100}, why: a tile}
+  - {id: aligned, when: {activation: silu}, align: 128, why: a tile}
+  - id: refined
+    when: {backend: trtllm}
+    refine: {blocks: [block_n], floor: 8}
+    else: {align: {intermediate: block_k}}
+    why: blocks
+"""
+
+
+@pytest.fixture
+def policy(tmp_path: Path) -> Policy:
+    path = tmp_path / "p.yaml"
+    path.write_text(RULES)
+    return load_policy(path, WORDS, environ={}, built_in=False)
+
+
+def test_a_policy_is_frozen(policy: Policy) -> None:
+    with pytest.raises(AttributeError, match="a policy is frozen"):
+        policy.stack = policy.stack
+
+
+def test_a_policy_forgets_before_it_grows_too_large(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policies, "MOST_KEPT", 3)
+    facts = [Facts(activation="silu", hidden=size, intermediate_per_partition=1) for size in range(1, 10)]
+    first = [policy.resolve(one) for one in facts]
+    assert [policy.resolve(one) for one in facts] == first
+    assert len(policy._memo) <= 3
+
+
+def test_the_same_question_gives_the_same_object(policy: Policy) -> None:
+    facts = Facts(activation="silu")
+    assert policy.resolve(facts) is policy.resolve(Facts(activation="silu"))
+
+
+def test_bound_sizes_have_the_keywords_that_matter(policy: Policy) -> None:
+    sizes = policy.bind(backend="marlin")
+    assert set(sizes.__code__.co_varnames) >= {"activation", "group", "hidden"}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'weather'"):
+        sizes(weather="fine", hidden=1, intermediate_per_partition=1)
+    with pytest.raises(TypeError, match="missing 1 required keyword-only argument"):
+        sizes(hidden=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "sizes"),
+    [
+        ({"activation": "silu", "backend": "aiter"}, (128, 256)),
+        ({"activation": "silu", "backend": "marlin"}, (101, 200)),
+        ({"activation": "silu", "backend": "triton"}, (128, 256)),
+        ({"activation": "swigluoai", "group": 96}, (192, 384)),
+        ({"activation": "relu2"}, "rejected: hidden 100 is not a multiple of 64: a tile"),
+        ({"activation": "swigluoai"}, "undecided: depends on group"),
+        ({"backend": "nobody"}, "unknown backend `nobody`"),
+    ],
+)
+def test_bound_sizes_answer_or_say_why_not(given: dict[str, object], sizes: object, policy: Policy) -> None:
+    bound = policy.bind(engine="vllm")
+    for _ in range(2):
+        if isinstance(sizes, str):
+            with pytest.raises(PolicyError, match=sizes):
+                bound(**given, hidden=100, intermediate_per_partition=200)
+        else:
+            assert bound(**given, hidden=100, intermediate_per_partition=200) == sizes
+
+
+def test_bound_sizes_forget_before_they_grow_too_large(
+    policy: Policy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(binding, "MOST_BOUND", 2)
+    bound = policy.bind(activation="silu", backend="aiter")
+    other = policy.bind(engine="vllm")
+    for activation in ("silu", "swiglu", "Silu", "SILU", "SiLU"):
+        assert other(activation=activation, backend="aiter", hidden=1, intermediate_per_partition=1) == (
+            128,
+            128,
+        )
+    assert bound(hidden=129, intermediate_per_partition=1) == (256, 128)
+
+
+def test_bound_sizes_are_frozen(policy: Policy) -> None:
+    bound = binding.Sizes(policy, Facts(engine="vllm"))
+    with pytest.raises(AttributeError, match="bound sizes are frozen"):
+        bound.policy = policy
+
+
+def test_facts_that_cannot_be_bound_are_refused(policy: Policy) -> None:
+    with pytest.raises(PolicyError, match="unknown backend `nobody`"):
+        policy.bind(backend="nobody")
+
+
+def test_without_implications_nothing_follows(policy: Policy) -> None:
+    bare = policy.without_implications()
+    assert bare.resolve(Facts(backend="trtllm", activation="silu")).implied.get("platform") is None
+    assert bare.digest != policy.digest
+    assert bare.stack.phases == policy.stack.phases
+
+
+def test_a_pack_is_frozen_and_equal_by_what_it_says(policy: Policy) -> None:
+    (pack,) = policy.stack.phases["allocate"]
+    with pytest.raises(AttributeError, match="a pack is frozen"):
+        pack.name = "other"
+    assert pack == pack.having(pack.rules)
+    assert hash(pack) == hash(pack.having(pack.rules))
+    assert pack != pack.having(pack.rules[1:])
+    assert pack != "pack"
+    assert isinstance(pack, Pack)
+
+
+def test_layers_come_from_arguments_then_the_environment_then_the_package(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / f"{name}.yaml").write_text("language: 1\n")
+    (tmp_path / "a" / "notes.txt").write_text("no rules")
+    said = os.pathsep.join([str(tmp_path / "b"), "", str(tmp_path / "c" / "c.yaml")])
+    found = lying.layers_of([tmp_path / "a"], environ={lying.VARIABLE: said})
+    assert [layer.name for layer in found] == [
+        str(tmp_path / "a"),
+        str(tmp_path / "b"),
+        str(tmp_path / "c" / "c.yaml"),
+        lying.BUILT_IN,
+    ]
+    assert [os.path.basename(file) for layer in found[:3] for file in layer.files] == [
+        "a.yaml",
+        "b.yaml",
+        "c.yaml",
+    ]
+    assert found[0].shown("x/y.yaml") == "x/y.yaml"
+    assert found[-1].shown("x/y.yaml") == "rules/y.yaml"
+    assert lying.layers_of([], environ={}, built_in=False) == ()
+
+
+def test_the_environment_is_read_where_none_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(lying.VARIABLE, str(WORDS))
+    assert lying.layers_of([], built_in=False)[0].name == str(WORDS)
+
+
+def test_the_rules_of_an_installed_package_lie_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "moe_align"
+    (package / "rules").mkdir(parents=True)
+    monkeypatch.setattr(lying, "__file__", str(package / "layers.py"))
+    assert lying.built_in_rules() == str(package / "rules")
+    (package / "rules").rmdir()
+    assert lying.built_in_rules() == str(tmp_path / "rules")
+
+
+def test_all_contracts_of_a_stack_are_listed() -> None:
+    stack = load_policy(environ={}).stack
+    assert {contract.address for contract in stack.all_contracts()} == {
+        contract.address for pack in stack.contracts for contract in pack.contracts
+    }
+    assert len(list(stack.rules())) == sum(
+        len(pack.rules) for packs in stack.phases.values() for pack in packs
+    )
