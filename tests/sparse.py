@@ -20,7 +20,9 @@ def size_of(said: Said) -> int:
     return bits // 8
 
 
-def header_of(tensors: Iterable[Said], metadata: Mapping[str, str] | None = None) -> tuple[dict[str, Any], int]:
+def header_of(
+    tensors: Iterable[Said], metadata: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], int]:
     """The header's object, and the bytes of all tensors."""
     document: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     place = 0

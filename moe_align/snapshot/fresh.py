@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..errors import PolicyError, Problem
+from ..layout import WHOLE
 from ..parallel import vllm_experts
 from ..record import NamedTuple
 from .folder import whole_shards
@@ -120,6 +121,8 @@ def _cut(source: Place, name: Name, parameter: Parameter, wanted: Wanted, rank: 
     whole = _read(source.path, source.begin, (rows, columns, BITS[source.tensor.dtype] // 8))
     axis = parameter.columns if name.projection == "down" else parameter.rows
     assert axis is not None
+    if axis.elements == WHOLE:
+        return whole
     share = axis.live(wanted.native.intermediate)
     cut = slice(rank * share, (rank + 1) * share)
     return whole[:, cut] if name.projection == "down" else whole[cut]

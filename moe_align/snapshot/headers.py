@@ -97,10 +97,11 @@ def _text(path: Path) -> tuple[bytes, int]:
         handle = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except (OSError, ValueError) as fault:
         raise _fault("N001", path, f"cannot be opened: {_reason(fault)}") from None
+    about = os.fstat(handle)
+    if not stat.S_ISREG(about.st_mode):
+        os.close(handle)
+        raise _fault("N001", path, "is no regular file")
     with open(handle, "rb", buffering=0) as file:
-        about = os.fstat(handle)
-        if not stat.S_ISREG(about.st_mode):
-            raise _fault("N001", path, "is no regular file")
         try:
             return _bounded(path, file, about.st_size), about.st_size
         except OSError as fault:
