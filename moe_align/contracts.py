@@ -77,6 +77,12 @@ def _demand(demand: Demand, state: Known, flow: Flow) -> tuple[bool | None, str]
         return _pad_demand(demand, state, flow)
     size = _size(demand.of, state, flow)
     wanted = _wanted(demand)
+    if demand.native and (size is None or size != flow.of(demand.of).native):
+        return (
+            (None, f"{demand.of} must be native")
+            if size is None
+            else (False, f"{demand.of} {size} is padded")
+        )
     if size is None:
         return (True if _always(demand, state, flow) else None), f"{demand.of} must be {wanted}"
     fits = _fits(demand, size, state)
@@ -123,6 +129,8 @@ def _wanted(demand: Demand) -> str:
         parts.append("a multiple of " + " or ".join(map(str, demand.multiples)))
     if demand.exactly:
         parts.append(" or ".join(map(str, demand.exactly)))
+    if demand.native:
+        parts.append("native")
     if demand.lowest is not None:
         parts.append(f"at least {demand.lowest}")
     if demand.highest is not None:

@@ -272,7 +272,7 @@ class Demand(_Model):
     lcm: list[Item] | None = None
     max_of: list[Item] | None = None
     any_of: list[Item] | None = None
-    exactly: Size | list[Size] | None = None
+    exactly: Size | list[Size] | Literal["native"] | None = None
     min: Size | None = None
     max: Size | None = None
     floor: Positive | None = None

@@ -581,14 +581,14 @@ def _demand(context: Context, of: str, said: int | schema.Demand, path: Path, ru
         packs.Multiple("times", _items(context, [item], (*path, "any_of", index), rule))
         for index, item in enumerate(said.any_of or ())
     ]
-    exactly = (
-        ()
-        if said.exactly is None
-        else tuple(said.exactly if isinstance(said.exactly, list) else [said.exactly])
-    )
-    demand = packs.Demand(
-        of, tuple(multiples), exactly, said.min, said.max, said.floor or 1, said.at_most == "actual"
-    )
+    native = said.exactly == "native"
+    if native and of not in packs.DIMENSIONS:
+        fix = "write it under `hidden` or `intermediate`"
+        context.problem("R221", "`native` is about sizes", fix, (*path, "exactly"), rule, at_key=True)
+    listed_sizes = said.exactly if isinstance(said.exactly, list) else [said.exactly]
+    exactly = tuple(size for size in listed_sizes if isinstance(size, int))
+    floor, at_most = said.floor or 1, said.at_most == "actual"
+    demand = packs.Demand(of, tuple(multiples), exactly, said.min, said.max, floor, at_most, native)
     if demand == packs.Demand(of):
         context.problem(
             "R219", f"`{of}` demands nothing", "give a multiple, `exactly`, `min` or `max`", path, rule

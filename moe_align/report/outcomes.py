@@ -81,6 +81,8 @@ def _demand(demand: Demand) -> str:
         parts.append(f"a multiple of {' or '.join(map(str, demand.multiples))}")
     if demand.exactly:
         parts.append(" or ".join(map(str, demand.exactly)))
+    if demand.native:
+        parts.append("native")
     if demand.lowest is not None:
         parts.append(f"at least {demand.lowest}")
     if demand.highest is not None:
