@@ -154,8 +154,12 @@ def _alike(found: tuple[Leaf, ...], of: Callable[[Leaf], T]) -> T | None:
     return first if all(of(leaf) == first for leaf in found[1:]) else None
 
 
-def differences(stack: Stack, state: Known) -> tuple[Difference, ...]:
+def differences(
+    stack: Stack, state: Known, of: Callable[[str], bool] | None = None
+) -> tuple[Difference, ...]:
     """Which assumed facts would change the sizes, and to what: exact over all their values.
+
+    `of` says which facts are asked about; without it all are.
 
     Nothing where the answer depends on open facts: then there are no sizes yet that could change.
     """
@@ -167,6 +171,8 @@ def differences(stack: Stack, state: Known) -> tuple[Difference, ...]:
     found: list[Difference] = []
     for key, origin in state.origin.items():
         if origin != "assumed" or key not in looked_at or key in _LAUNCH_SIZES:
+            continue
+        if of is not None and not of(key):
             continue
         found += _other_values(stack, state, key, now)
     return tuple(found)

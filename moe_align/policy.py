@@ -65,13 +65,13 @@ class Policy:
             memo[facts] = kept
         return kept
 
-    def differences(self, facts: Facts) -> tuple[Difference, ...]:
-        """Which assumed facts would change the sizes, and to what.
+    def differences(self, facts: Facts, of: Callable[[str], bool] | None = None) -> tuple[Difference, ...]:
+        """Which assumed facts would change the sizes, and to what; `of` says which are asked about.
 
         Raises:
             PolicyError: as `resolve`.
         """
-        return differences(self.stack, known(self.stack.vocabulary, facts))
+        return differences(self.stack, known(self.stack.vocabulary, facts), of)
 
     def bind(self, **given: Unpack[Given]) -> Callable[..., tuple[int, int]]:
         """The two sizes as a function, for facts that stay the same in a process.

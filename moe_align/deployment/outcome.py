@@ -95,9 +95,7 @@ def _platform(policy: Policy, facts: Facts, decision: Decision) -> str | None:
     """The platform that has to be assumed: where the answer, or what a kernel demands, hangs on it."""
     if "platform" in facts or "platform" in decision.implied:
         return None
-    usual = _PLATFORMS.get(str(facts.get("engine")), "cuda")
-    if str(facts.get("requested")).startswith("aiter"):
-        usual = "rocm"
+    usual = usual_platform(facts)
     if decision.status == "undecided":
         return usual if "platform" in decision.open else None
     if all(one.holds is not None for one in decision.contracts):
@@ -107,6 +105,13 @@ def _platform(policy: Policy, facts: Facts, decision: Decision) -> str | None:
     except PolicyError:
         return None
     return usual if _verdict(there, facts) != _verdict(decision, facts) else None
+
+
+def usual_platform(facts: Facts) -> str:
+    """The platform on which such a deployment mostly runs."""
+    if str(facts.get("requested")).startswith("aiter"):
+        return "rocm"
+    return _PLATFORMS.get(str(facts.get("engine")), "cuda")
 
 
 #: So many parts of what is open are looked at one by one.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..facts import VERSIONS, Facts
 from ..record import NamedTuple
 from .dims import dims
-from .outcome import LOADS, VERDICTS, Outcome, member, tried, whole
+from .outcome import LOADS, VERDICTS, Outcome, member, tried, usual_platform, whole
 from .question import all_ranks
 
 TYPE_CHECKING = False
@@ -53,7 +53,10 @@ def _scenarios(policy: Policy, model: Model, first: Outcome) -> Iterator[Scenari
     """One scenario for each key and outcome; values that come to the same are named together."""
     groups: dict[tuple[str, object], tuple[list[Accepts], Outcome]] = {}
     for key, accepts in _other_values(policy, first):
-        found = tried(policy, _with(first.facts, **{key: member(accepts)}), model)
+        more = {key: member(accepts)}
+        if key == "requested" and "platform" not in first.facts:
+            more["platform"] = usual_platform(first.facts.having(requested=str(more[key])))
+        found = tried(policy, _with(first.facts, **more), model)
         # A request that is refused is none of the choices.
         refused = found is None or found.verdict == "unknown" or _is_no_choice(key, found)
         if found is None or refused or _told(found) == _told(first):
@@ -65,14 +68,16 @@ def _scenarios(policy: Policy, model: Model, first: Outcome) -> Iterator[Scenari
 
 def _other_values(policy: Policy, first: Outcome) -> Iterator[tuple[str, Accepts]]:
     """Assumptions and the values of them that would change sizes; of names each by itself."""
-    for other in policy.differences(first.facts):
-        if other.key not in _SCENARIO_KEYS and not other.key.startswith("env."):
-            continue
+    for other in policy.differences(first.facts, _is_choice):
         if isinstance(other.accepts, frozenset):
             yield from ((other.key, frozenset({value})) for value in sorted(other.accepts))
         elif " where " not in other.then:
             # Releases that answer so under further conditions alone are no line of their own.
             yield other.key, other.accepts
+
+
+def _is_choice(key: str) -> bool:
+    return key in _SCENARIO_KEYS or key.startswith("env.")
 
 
 def _is_no_choice(key: str, found: Outcome) -> bool:
@@ -98,7 +103,9 @@ def _with(facts: Facts, **more: object) -> Facts:
 
 def ways(policy: Policy, model: Model, first: Outcome, verdict: str) -> tuple[Way, ...]:
     """Changes that load and are better, best first: no padding before padding, then fewest bytes."""
-    found = [way for way in _candidates(policy, model, first) if _is_better(way.outcome, first, verdict)]
+    found = [
+        way for way in _candidates(policy, model, first, verdict) if _is_better(way.outcome, first, verdict)
+    ]
     found.sort(key=lambda way: (VERDICTS.index(way.outcome.verdict), _bytes(way.outcome)))
     return tuple(found[:_MOST])
 
@@ -115,7 +122,7 @@ def _is_better(other: Outcome, first: Outcome, verdict: str) -> bool:
     return better and (verdict != "pad" or _bytes(other) <= _bytes(first))
 
 
-def _candidates(policy: Policy, model: Model, first: Outcome) -> Iterator[Way]:
+def _candidates(policy: Policy, model: Model, first: Outcome, verdict: str) -> Iterator[Way]:
     given: dict[str, object] = dict(first.facts.items())
     tp, engine = whole(first.values.get("tp")) or 1, str(first.values.get("engine"))
     flags = FLAGS.get(engine, FLAGS["vllm"])
@@ -126,7 +133,8 @@ def _candidates(policy: Policy, model: Model, first: Outcome) -> Iterator[Way]:
         if size < tp and tp % size == 0:
             smaller = {key: value for key, value in given.items() if key != "ep"}
             yield from _way(policy, model, {**smaller, "tp": size}, flags["tp"].format(size))
-    if "backend" not in given:
+    # Where blocks are cut every other backend pads: the scenarios have them.
+    if "backend" not in given and verdict != "refine" and first.verdict not in ("native", "refine"):
         for value in sorted(policy.stack.vocabulary.domain("requested") - {"auto"}):
             change = flags["backend"].format(value)
             yield from _way(policy, model, {**given, "requested": value}, change)
