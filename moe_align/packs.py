@@ -172,8 +172,8 @@ class Demand(NamedTuple):
     """What a contract demands of one size or declared pad.
 
     `multiples` is a choice: one of them must divide. `exactly`, `lowest` and `highest` bound the
-    value; `native` says that the size may not be padded. For a declared pad, `floor` is how the kernel reads it and `at_most_actual` says that the
-    pad as read may not exceed the padding that is really there.
+    value; `native` says that the size may not be padded. For a declared pad, `floor` is how the kernel
+    reads it and `at_most_actual` says that the pad as read may not exceed the padding that is there.
     """
 
     of: str
