@@ -1,4 +1,4 @@
-"""Shards rewritten to other sizes: equal to fresh ones, whatever stops the run; refused where it is unsafe."""
+"""Shards rewritten to other sizes: equal to fresh ones, whatever stops a run; refused where unsafe."""
 
 from __future__ import annotations
 

@@ -93,9 +93,9 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 def _manifest(plain: Mapping[str, object]) -> Manifest:
     if plain["version"] != VERSION:
-        raise ValueError(f"version {plain['version']} is not known, {VERSION} is")
+        raise ValueError(f"version {plain['version']!a:.40} is not known, {VERSION} is")
     if plain["layout"] not in LAYOUTS:
-        raise ValueError(f"layout `{plain['layout']}` is none of {', '.join(LAYOUTS)}")
+        raise ValueError(f"layout {plain['layout']!a:.40} is none of {', '.join(LAYOUTS)}")
     engine, parallel = _part(plain, "engine"), _part(plain, "parallel")
     return Manifest(
         _text(plain["policy"]) if plain["policy"] is not None else None,
@@ -125,13 +125,13 @@ def _sizes(plain: Mapping[str, object]) -> Sizes:
 
 def _count(value: object) -> int:
     if type(value) is not int or not 1 <= value < 2**40:
-        raise ValueError(f"`{str(value)[:40]}` is no whole number of at least 1")
+        raise ValueError(f"{value!a:.40} is no whole number of at least 1")
     return value
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > 200 or not value.isprintable():
-        raise ValueError(f"`{str(value)[:40]}` is no name")
+        raise ValueError(f"{value!a:.40} is no name")
     return value
 
 

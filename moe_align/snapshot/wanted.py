@@ -7,6 +7,7 @@ from ..known import known
 from ..layout import Experts
 from ..parallel import vllm_experts
 from ..record import NamedTuple
+from ..versions import key_text
 from .layout import LEFT_ALONE
 from .manifest import Manifest, Sizes
 
@@ -120,7 +121,7 @@ def _wanted(
     native, allocated = sizes
     blocks = {**values, **dict(decision.blocks)}
     rows, columns = blocks.get("block_n"), blocks.get("block_k")
-    whole = values.get("intermediate")
+    whole, release = values.get("intermediate"), values.get("vllm")
     layers = (model.moe_layers, model.dense_layers) if model else (None, None)
     return Wanted(
         experts=_count(values.get("experts")),
@@ -137,7 +138,7 @@ def _wanted(
         moe_tp=_count(values.get("moe_tp")),
         moe_ep=_count(values.get("moe_ep")),
         interleaved=values.get("gate_layout") == "interleaved",
-        engine_version=str(values["vllm"]) if "vllm" in values else None,
+        engine_version=key_text(release) if isinstance(release, tuple) else None,
         layout=layout,
         main_layers=sum(layers) if None not in layers else None,  # type: ignore[arg-type]
     )
