@@ -327,3 +327,18 @@ def test_cases(case: Mapping[str, Any]) -> None:
     assert set(case.get("rules", ())) <= {step.rule.address for step in decision.steps}
     broken = {check.contract.address for check in decision.contracts if check.holds is False}
     assert set(case.get("broken", ())) <= broken
+
+
+# --- what is said of the engine's source
+
+
+def test_every_site_is_said_by_rules_that_there_are_or_listed_as_unsaid() -> None:
+    """`arithmetic` is the split over ranks, which no rule has to say."""
+    sites = json.loads((DATA / "sites_vllm.json").read_text(encoding="utf-8"))
+    stack = policy().stack
+    said = {rule.address for rule in stack.rules()} | {found.address for found in stack.all_contracts()}
+    assert {address for site in sites for address in site["said_by"]} - said == {"arithmetic"}
+    unsaid = [site for site in sites if not site["said_by"]]
+    listed = (DATA.parents[1] / "docs" / "unexpressed_vllm.md").read_text(encoding="utf-8")
+    assert all(f":{site['where'].rpartition(':')[2]}`" in listed for site in unsaid)
+    assert (len(sites), len(unsaid)) == (189, 23)
