@@ -133,9 +133,9 @@ def decision(stack: Stack, state: Known) -> Decision:
         backend=str(backend) if backend is not None else None,
         experts=_experts(state, found),
         blocks=_alike(found, lambda leaf: leaf.flow.blocks) or (),
-        storage=flow.storage if decided else (),
-        rows=flow.rows if decided else (),
-        columns=flow.columns if decided else (),
+        storage=(_alike(found, lambda leaf: leaf.flow.storage) or ()) if decided else (),
+        rows=(_alike(found, lambda leaf: leaf.flow.rows) or ()) if decided else (),
+        columns=(_alike(found, lambda leaf: leaf.flow.columns) or ()) if decided else (),
         assumed=_origins(state, assumed=True),
         implied=_origins(state, assumed=False),
         open=() if status != "undecided" else _open_facts(found),
@@ -262,7 +262,8 @@ def _outcome(leaf: Leaf) -> object:
     flow = leaf.flow
     if leaf.status not in ("decided", "undecided"):
         return leaf.status, leaf.reason
-    stored = flow.blocks, flow.storage, flow.rows, flow.columns, flow.experts
+    # Strides and scales that are wider here and there are no sizes: what differs of them is left out below.
+    stored = flow.blocks, tuple(added for added in flow.storage if not added[2]), flow.experts
     return leaf.status, _measure(flow.hidden), _measure(flow.intermediate), stored
 
 
