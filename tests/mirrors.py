@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from engine_tables import Case, Row, table
 
 from moe_align import Decision, Facts, Policy, PolicyError, load_policy
-from moe_align.packs import Outcome, Pad
+from moe_align.packs import Outcome, Pack, Pad
 
 ITEM_BYTES = {"bf16": 2, "fp8": 1, "fp32": 4}
 TRANSPORTS = ("deepep_ht", "deepep_ll", "deepep_v2", "nixl_ep")
@@ -17,9 +17,10 @@ _BELOW_A_TRANSPORT = {"scheme": "unquantized", "backend": "triton", "platform": 
 
 
 class Mirrors(NamedTuple):
-    """One policy, and what is left of it when some phases are taken out.
+    """One policy, and what is left of it when only some phases are kept.
 
-    `allocate` has no phase in which model code changes sizes; behind that phase `model` allocates plainly.
+    `whole` ends before weights are repacked: the tables are about sizes before loading. `allocate` has that
+    phase alone; `model` has the one in which model code changes sizes, and allocates plainly.
     """
 
     whole: Policy
@@ -30,14 +31,16 @@ class Mirrors(NamedTuple):
 def mirrors_of(policy: Policy) -> Mirrors:
     """The mirrors of a policy, without contracts: those are held against sizes and change none."""
     stack = policy.stack._replace(contracts=())
+    phases: dict[str, tuple[Pack, ...]] = dict.fromkeys(stack.phases, ())
+    allocating = stack.phases["allocate"]
     plainly = tuple(
-        pack.having(rules=(pack.rules[-1]._replace(when=(), unless=(), outcome=Outcome("align")),))
-        for pack in stack.phases["allocate"]
+        pack.having((pack.rules[-1]._replace(when=(), unless=(), outcome=Outcome("align")),))
+        for pack in allocating
     )
     return Mirrors(
-        Policy(stack),
-        Policy(stack._replace(phases={**stack.phases, "model": ()})),
-        Policy(stack._replace(phases={**stack.phases, "allocate": plainly, "launch": ()})),
+        Policy(stack._replace(phases={**stack.phases, "repack": ()})),
+        Policy(stack._replace(phases={**phases, "allocate": allocating})),
+        Policy(stack._replace(phases={**phases, "model": stack.phases["model"], "allocate": plainly})),
     )
 
 
