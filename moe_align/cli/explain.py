@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Annotated
+
 import typer
 
 from ..flow import entering
@@ -18,15 +21,29 @@ from .terminal import say, style
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import NoReturn
 
     from ..packs import Pack
 
 EXAMPLE = "moe-align explain --backend aiter_bf16 --act silu --tp 8 --vllm 0.26.0"
 
 
+_Error = Annotated[
+    str | None,
+    typer.Option(
+        "--error",
+        metavar="TEXT|-",
+        help="An engine's error in place of facts, or `-` for a whole log on standard input.",
+    ),
+]
+
+
 @about_layer
-def command(said: Said, *, json: Json = False) -> None:
-    """Every rule, and the condition that failed."""
+def command(said: Said, *, error: _Error = None, json: Json = False) -> None:
+    """Every rule, and the condition that failed; or what an error means."""
+    if error is not None or (not said.facts and said.model is None and not sys.stdin.isatty()):
+        text = sys.stdin.read() if error in (None, "-") else str(error)
+        _explain_error(text, said, json)
     asked = question(said)
     answer = answer_of(asked, models=False)
     stack = asked.policy.stack
@@ -46,6 +63,22 @@ def command(said: Said, *, json: Json = False) -> None:
     else:
         say(explain_text(answer, packs, style()))
     raise typer.Exit(0 if is_yes(answer.decision) else 1)
+
+
+def _explain_error(text: str, said: Said, json: bool) -> NoReturn:
+    """Say what the messages in a text mean; with a model and its facts, which of its sizes they are about."""
+    from ..cache import cached_policy
+    from ..deployment.checking import asked
+    from ..deployment.messages import messages_in
+    from ..facts import Facts
+    from ..report.messages import Explained, messages_plain, messages_text
+
+    report = None
+    if said.model is not None:
+        report = asked(cached_policy(said.rules), said.model, Facts.of(said.facts))
+    explained = Explained(messages_in(text), report)
+    say(json_text(messages_plain(explained)) if json else messages_text(explained, style()))
+    raise typer.Exit(0 if explained.found else 1)
 
 
 def _tried(pack: Pack, answer: Answer) -> Iterator[Tried]:

@@ -116,6 +116,126 @@ def _rule() -> Schema:
     return {"oneOf": [rule, code]}
 
 
+_VERDICT = _one_of("native", "refine", "pad", "fallback", "unknown", "unsafe", "reject")
+_BYTES = _object(native=_SIZE, allocated=_SIZE, resident=_SIZE)
+_ENGINE = _object(name=_TEXT, release=_TEXT_OR_NULL)
+_DIGEST = _object(digest={"type": "string", "pattern": "^[0-9a-f]{64}$"})
+_SPLITS = _list(_object(tp=_COUNT, dp=_COUNT))
+
+
+def _one_check() -> Schema:
+    dim = _object(
+        name=_TEXT,
+        whole=_SIZE,
+        ranks=_COUNT,
+        native=_SIZE,
+        allocated=_SIZE,
+        resident=_SIZE,
+        verdict=_VERDICT,
+        rule=_TEXT_OR_NULL,
+        reason=_TEXT_OR_NULL,
+    )
+    scenario = _object(
+        **{"if": _map(_list(_TEXT))},
+        verdict=_VERDICT,
+        reason=_TEXT_OR_NULL,
+        intermediate=_SIZE,
+        bytes_per_rank=_BYTES,
+    )
+    return _object(
+        version=_VERSION,
+        verdict=_VERDICT,
+        model=_TEXT,
+        engine=_ENGINE,
+        parallel=_map(_SIZE),
+        reasons=_list(_TEXT),
+        dims=_list(dim),
+        bytes_per_rank=_BYTES,
+        backend=_TEXT_OR_NULL,
+        scenarios=_list(scenario),
+        suggestions=_list(_object(change=_TEXT, verdict=_VERDICT, intermediate=_SIZE, bytes_per_rank=_BYTES)),
+        other_engines=_list(
+            _object(engine=_TEXT, release=_TEXT_OR_NULL, verdict=_VERDICT, reason=_TEXT_OR_NULL)
+        ),
+        assumed=_VALUES,
+        notes=_list(_TEXT),
+        policy=_DIGEST,
+    )
+
+
+def _check() -> Schema:
+    one = _one_check()
+    deployment = _object(name=_TEXT, answer=_or_null(one), problem=_TEXT_OR_NULL)
+    return {"oneOf": [one, _object(version=_VERSION, deployments=_list(deployment))]}
+
+
+def _one_plan() -> Schema:
+    layout = _object(
+        moe_tp=_COUNT,
+        moe_ep=_COUNT,
+        splits=_SPLITS,
+        requested=_list(_TEXT),
+        default=_FLAG,
+        backend=_TEXT_OR_NULL,
+        experts=_SIZE,
+        hidden=_SIZE,
+        intermediate=_object(native=_SIZE, allocated=_SIZE),
+        verdict=_VERDICT,
+        rule=_TEXT_OR_NULL,
+        bytes_per_rank=_BYTES,
+        fits=_HOLDS,
+        notes=_list(_TEXT),
+    )
+    refused = _object(moe_tp=_COUNT, moe_ep=_COUNT, splits=_SPLITS, requested=_list(_TEXT), reason=_TEXT)
+    return _object(
+        version=_VERSION,
+        model=_TEXT,
+        engine=_ENGINE,
+        gpus=_COUNT,
+        layers=_SIZE,
+        memory=_SIZE,
+        kv_bytes_per_token=_SIZE,
+        layouts=_list(layout),
+        refused=_list(refused),
+        notes=_list(_TEXT),
+        policy=_DIGEST,
+    )
+
+
+def _plan() -> Schema:
+    one = _one_plan()
+    return {"oneOf": [one, _object(version=_VERSION, plans=_list(one))]}
+
+
+def _groups() -> Schema:
+    size = _object(size=_COUNT, survives=_FLAG, divides_hidden=_FLAG, tp=_list(_COUNT))
+    return _object(
+        version=_VERSION,
+        model=_TEXT,
+        tp=_COUNT,
+        hidden=_COUNT,
+        intermediate=_object(whole=_COUNT, per_rank=_SIZE),
+        sizes=_list(size),
+        best=_SIZE,
+    )
+
+
+def _messages() -> Schema:
+    message = _object(
+        id=_TEXT,
+        line=_COUNT,
+        text=_TEXT,
+        dim=_TEXT,
+        size=_SIZE,
+        multiple=_SIZE,
+        numbers=_map(_COUNT),
+        means=_TEXT,
+        do=_TEXT,
+        rules=_list(_TEXT),
+    )
+    return _object(version=_VERSION, messages=_list(message), verdict=_or_null(_VERDICT))
+
+
 def _compile() -> Schema:
     return _object(version=_VERSION, file=_TEXT, rules=_COUNT, contracts=_COUNT, policy=_POLICY)
 
@@ -222,6 +342,10 @@ def _snapshot_manifest() -> Schema:
 
 
 _SHAPES: Mapping[str, Callable[[], Schema]] = {
+    "check": _check,
+    "plan": _plan,
+    "group-size": _groups,
+    "explain-error": _messages,
     "resolve": _resolve,
     "explain": _explain,
     "list": _listing,
