@@ -262,8 +262,9 @@ def _outcome(leaf: Leaf) -> object:
     flow = leaf.flow
     if leaf.status not in ("decided", "undecided"):
         return leaf.status, leaf.reason
-    # Strides and scales that are wider here and there are no sizes: what differs of them is left out below.
-    stored = flow.blocks, tuple(added for added in flow.storage if not added[2]), flow.experts
+    # Strides and scales that are wider here and there are no sizes, and elements that are added are in them.
+    beside = tuple(one for one in flow.storage if not one[2] and one[1].unit != "elements")
+    stored = flow.blocks, beside, flow.experts
     return leaf.status, _measure(flow.hidden), _measure(flow.intermediate), stored
 
 

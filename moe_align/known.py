@@ -289,25 +289,19 @@ def _contradiction(state: Known, fault: _Contradiction) -> Problem:
                 said = f"{key} `{value}` is only for {other} {wanted}, and {other} is `{given[other]}`"
                 return Problem("F020", said, f"leave out one of `{key}` and `{other}`")
     one, two = _given_behind(state, fault.by), _given_behind(state, fault.key)
-    if two is None or one is None:
-        return _nothing_left(state, fault.key, one or two)
+    if not one or not two:
+        said = f"no {fault.key} goes with {one or two} `{given[one or two]}`"
+        return Problem("F023", said, "correct the facts, or declare one for it in a pack")
     said = f"{one} `{given[one]}` and {two} `{given[two]}` exclude each other"
     if fault.key not in given:
         said = f"{said}: no {fault.key} fits both"
     return Problem("F020", said, f"leave out one of `{one}` and `{two}`")
 
 
-def _nothing_left(state: Known, key: str, by: str | None) -> Problem:
-    said = f"no {key} goes with {by} `{state.given[by]}`" if by else f"no {key} is left"
-    return Problem("F023", said, f"correct the facts, or declare one for it in a pack")
-
-
-def _given_behind(state: Known, key: str) -> str | None:
-    """The given fact from which that of `key` follows; `None` where nothing has narrowed it yet."""
-    while key not in state.given:
-        if key not in state.origin:
-            return None
-        key = state.origin[key]
+def _given_behind(state: Known, key: str) -> str:
+    """The given fact from which that of `key` follows; empty where nothing has narrowed it yet."""
+    while key and key not in state.given:
+        key = state.origin.get(key, "")
     return key
 
 

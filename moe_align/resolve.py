@@ -115,7 +115,7 @@ def verdict(
         if value is not None:
             if value not in condition[1]:
                 return NO, condition, False
-        elif open_condition is None or key != open_condition[0]:
+        else:
             held = sizes.held(state, flow, condition)
             if held is NO:
                 return NO, condition, False

@@ -509,10 +509,11 @@ def _multiple(context: Context, said: object, path: Path, rule: str) -> packs.Mu
         return packs.Multiple(
             "times", _items(context, [said.multiple], (*path, "multiple"), rule), said.at_least
         )
+    assert isinstance(said, (int, str))
     return packs.Multiple("times", _items(context, [said], path, rule))
 
 
-def _items(context: Context, said: Sequence[object], path: Path, rule: str) -> tuple[int | str, ...]:
+def _items(context: Context, said: Sequence[int | str], path: Path, rule: str) -> tuple[int | str, ...]:
     items: list[int | str] = []
     several = len(said) > 1
     for index, item in enumerate(said):
@@ -526,7 +527,7 @@ def _items(context: Context, said: Sequence[object], path: Path, rule: str) -> t
         elif isinstance(item, str) and facts.lowest(item) == 0:
             fix = "write an integer, or a fact that is never 0"
             context.problem("R213", f"`{item}` may be 0, which is no multiple", fix, where, rule)
-        elif isinstance(item, (int, str)):
+        else:
             items.append(item)
     return tuple(items)
 

@@ -268,9 +268,7 @@ class _Reader:
         mapping = Mapping()
         mapping.place = (start.start_mark.line, start.start_mark.column)
         places = mapping.places = {}
-        for event in events:
-            if type(event) is MappingEndEvent:
-                break
+        while type(event := next(events)) is not MappingEndEvent:
             key = self._key(event, events, depth)
             value_event = next(events)
             value = self._node(value_event, events, depth)
@@ -303,9 +301,7 @@ class _Reader:
         sequence = Sequence()
         sequence.place = (start.start_mark.line, start.start_mark.column)
         places = sequence.places = []
-        for event in events:
-            if type(event) is SequenceEndEvent:
-                break
+        while type(event := next(events)) is not SequenceEndEvent:
             sequence.append(self._node(event, events, depth))
             places.append((event.start_mark.line, event.start_mark.column))
         return sequence

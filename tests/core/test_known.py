@@ -96,7 +96,10 @@ def test_implications_run_over_several_facts(tmp_path: Path) -> None:
         "    gfx950: {implies: {platform: rocm}}\n"
         "    sm90: {implies: {platform: cuda}}\n"
         "  kernel: {new: {implies: {arch: [gfx950, sm90]}}, old: {implies: {arch: [gfx942]}}}\n"
-        "  backend: {one: {implies: {kernel: new, platform: rocm}}, two: {implies: {kernel: old}}, three: {}}\n"
+        "  backend:\n"
+        "    one: {implies: {kernel: new, platform: rocm}}\n"
+        "    two: {implies: {kernel: old}}\n"
+        "    three: {}\n"
         "  activation: {silu: {implies: {arch: [gfx942, sm90]}}, gelu: {}}\n",
     )
     words = policy.stack.vocabulary
@@ -121,6 +124,50 @@ def test_implications_run_over_several_facts(tmp_path: Path) -> None:
     assert narrowed.within("platform", frozenset({"rocm"})) is None
     assert narrowed.within("backend", frozenset({"two"})) is None
     assert narrowed.within("platform", frozenset({"cuda"})) is not None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"kernel": "first", "routing": "second"},
+            "kernel `first` and routing `second` exclude each other: no arch fits both [F020]",
+        ),
+        (
+            {"kernel": "third", "platform": "cuda"},
+            "kernel `third` and platform `cuda` exclude each other [F020]",
+        ),
+    ],
+)
+def test_facts_that_exclude_each_other_over_others(given: dict[str, str], said: str, tmp_path: Path) -> None:
+    policy = policy_of(
+        tmp_path,
+        "vocabulary:\n"
+        "  platform: {cuda: {}, rocm: {}}\n"
+        "  arch: {a: {}, b: {}, c: {}, d: {}, e: {implies: {platform: rocm}}}\n"
+        "  kernel:\n"
+        "    first: {implies: {arch: [a, b]}}\n"
+        "    third: {implies: {arch: e}}\n"
+        "    other: {}\n"
+        "  routing: {second: {implies: {arch: [c, d]}}, other: {}}\n",
+    )
+    assert set(refusal(policy, **given).splitlines()[0].replace("`", "").split()) == set(
+        said.replace("`", "").split()
+    )
+
+
+@pytest.mark.parametrize("default", ["platform: cuda", "kernel: odd"])
+def test_a_default_that_cannot_hold_is_not_taken(default: str, tmp_path: Path) -> None:
+    policy = policy_of(
+        tmp_path,
+        "vocabulary:\n"
+        "  platform: {cuda: {}, rocm: {}, xpu: {}}\n"
+        "  arch: {a: {implies: {platform: [rocm, xpu]}}, b: {implies: {platform: cuda}}}\n"
+        "  kernel: {odd: {implies: {arch: a, platform: cuda}}, even: {}}\n"
+        f"defaults: {{{default}}}\n",
+    )
+    state = known(policy.stack.vocabulary, Facts(arch="a") if "platform" in default else Facts())
+    assert "assumed" not in state.origin.values()
 
 
 def test_one_integer_that_is_left_is_a_value_but_for_sizes(policy: Policy) -> None:

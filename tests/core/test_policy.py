@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from moe_align import Facts, Policy, PolicyError, load_policy
+from moe_align import Facts, Policy, PolicyError, load_policy, space
 from moe_align import bind as binding
 from moe_align import layers as lying
 from moe_align import policy as policies
+from moe_align.decision import differences
+from moe_align.known import known
 from moe_align.packs import Pack
 
 WORDS = Path(__file__).parents[1] / "language" / "with" / "words.yaml"
@@ -176,3 +178,36 @@ def test_all_contracts_of_a_stack_are_listed() -> None:
     assert len(list(stack.rules())) == sum(
         len(pack.rules) for packs in stack.phases.values() for pack in packs
     )
+
+
+def test_the_winner_is_the_rule_of_the_answer(policy: Policy) -> None:
+    decision = policy.resolve(Facts(backend="aiter", activation="silu"))
+    assert decision.winner is not None
+    assert decision.winner.address == decision.rule == "p/aligned"
+    assert policy.resolve(Facts(backend="aiter")).winner is None
+
+
+def test_only_the_differences_that_are_asked_for_are_looked_for(policy: Policy, tmp_path: Path) -> None:
+    path = tmp_path / "more.yaml"
+    path.write_text(
+        "language: 1\npack: more\nphase: allocate\nrules:\n"
+        '  - {id: old, when: {vllm: "<0.20"}, align: 8, why: a tile}\n'
+        "  - {id: lora, when: {lora: true}, align: 4, why: a tile}\n"
+        "  - {id: all, align: native}\n"
+    )
+    stack = load_policy(path, WORDS, environ={}, built_in=False).stack
+    state = known(stack.vocabulary, Facts())
+    assert [one.key for one in differences(stack, state)] == ["vllm", "lora"]
+    assert [one.key for one in differences(stack, state, of=lambda key: key == "lora")] == ["lora"]
+
+
+def test_a_name_that_is_not_there_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="has no attribute `nothing`"):
+        space.nothing  # noqa: B018
+
+
+def test_sets_are_frozen() -> None:
+    with pytest.raises(AttributeError, match="a set of integers is frozen"):
+        space.Ints.all().pieces = ()
+    with pytest.raises(AttributeError, match="a set of releases is frozen"):
+        space.VersionSet.all().intervals = ()
