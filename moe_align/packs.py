@@ -264,8 +264,8 @@ class Pack:
 
     def having(self, rules: tuple[Rule, ...]) -> Pack:
         """The same pack with other rules."""
-        before = self._parts()
-        return Pack(*before[:5], rules, *before[6:])
+        head = self.name, self.phase, self.needs, self.covers, self.before
+        return Pack(*head, rules, self.contracts, self.layer, self.location)
 
     def _parts(self) -> tuple[Any, ...]:
         head = (self.name, self.phase, self.needs, self.covers, self.before)
