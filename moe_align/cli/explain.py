@@ -41,8 +41,8 @@ _Error = Annotated[
 @about_layer
 def command(said: Said, *, error: _Error = None, json: Json = False) -> None:
     """Every rule, and the condition that failed; or what an error means."""
-    if error is not None or (not said.facts and said.model is None and not sys.stdin.isatty()):
-        text = sys.stdin.read() if error in (None, "-") else str(error)
+    text = _log() if error == "-" or (error is None and not any(said)) else error
+    if text is not None and (error is not None or text.strip()):
         _explain_error(text, said, json)
     asked = question(said)
     answer = answer_of(asked, models=False)
@@ -63,6 +63,11 @@ def command(said: Said, *, error: _Error = None, json: Json = False) -> None:
     else:
         say(explain_text(answer, packs, style()))
     raise typer.Exit(0 if is_yes(answer.decision) else 1)
+
+
+def _log() -> str | None:
+    """What comes in on standard input, where that is no terminal."""
+    return None if sys.stdin.isatty() else sys.stdin.read()
 
 
 def _explain_error(text: str, said: Said, json: bool) -> NoReturn:

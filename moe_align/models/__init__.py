@@ -27,6 +27,8 @@ CODES: Mapping[str, str] = {
     "M008": "The config contradicts itself.",
     "M009": "An entry of the list of known models is not as it should be.",
     "M010": "No known model has this name.",
+    "M011": "The hub gave no config for this id: it has no such model, or cannot be reached.",
+    "M012": "There is no model and no size: nothing says how wide the experts are.",
 }
 
 
