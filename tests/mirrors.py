@@ -98,19 +98,18 @@ def told(folder: str) -> Iterator[tuple[str, list[Told]]]:
 
 
 def _told(release: str, row: Row) -> Iterator[Told]:
+    return (Told(facts, row["cases"]) for facts in asked(release, row))
+
+
+def asked(release: str, row: Row) -> Iterator[dict[str, str | int]]:
+    """The layers that a row of pads is about, as facts."""
     activation = "silu" if row["activation"] == "*" else row["activation"]
     ranks = [1, 2, 4, 8] if row["tp_size"] == "*" else row["tp_size"]
     for layer in _layers(release, row):
         for moe_tp in ranks if isinstance(ranks, list) else [ranks]:
             for model in _models(release, row):
-                facts = {
-                    **layer,
-                    "vllm": release,
-                    "activation": activation,
-                    "moe_tp": moe_tp,
-                    "model_type": model,
-                }
-                yield Told(facts, row["cases"])
+                more = {"vllm": release, "activation": activation, "moe_tp": moe_tp, "model_type": model}
+                yield {**layer, **more}
 
 
 def _layers(release: str, row: Row) -> Iterator[dict[str, str | int]]:

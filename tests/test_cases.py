@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from engine_tables import size_cases, table
-from test_parity import asked
+from mirrors import asked
 
 from moe_align import Decision, Policy, PolicyError, load_policy
 from moe_align.cases import Case, case_files, read_cases, run

@@ -158,3 +158,19 @@ def test_the_cards_own_example(more: dict[str, str], width: int) -> None:
     assert (decision.hidden.allocated, decision.intermediate.allocated) == (7168, width)
     wins = "aiter-bf16-silu-situ" if width == 384 else "rocm-generic"
     assert decision.rule == f"vllm-mxfp4/{wins}"
+
+
+@pytest.mark.parametrize(
+    ("more", "rule"),
+    [
+        ({}, "fused-shared-expert"),
+        ({"fused_shared_experts": 0}, "aiter-bf16-silu-situ"),
+        ({"vllm": "0.29.0"}, "aiter-bf16-silu-situ"),
+        ({"experts": 256}, "aiter-bf16-silu-situ"),
+    ],
+)
+def test_a_fused_shared_expert_changes_no_width(more: dict[str, str | int], rule: str) -> None:
+    facts = {"backend": "aiter_bf16", "activation": "silu", "hidden": 7168, "intermediate": 3072, "tp": 8}
+    model = {"model_type": "deepseek_v4", "experts": 384, "topk": 6, "fused_shared_experts": 1}
+    decision = built_in(True).whole.resolve(Facts.of({**facts, **model, **more}))
+    assert (decision.rule, decision.intermediate.allocated) == (f"vllm-mxfp4/{rule}", 384)
