@@ -211,3 +211,10 @@ def test_sets_are_frozen() -> None:
         space.Ints.all().pieces = ()
     with pytest.raises(AttributeError, match="a set of releases is frozen"):
         space.VersionSet.all().intervals = ()
+
+
+def test_packs_of_other_schemes_bind_nothing() -> None:
+    """What no rule looks at any more is no keyword of the bound function."""
+    names = load_policy(environ={}).bind(scheme="mxfp4").__code__.co_varnames
+    assert "backend" in names
+    assert "scheme" not in names
