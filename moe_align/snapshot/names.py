@@ -30,14 +30,15 @@ _MTP = re.compile(r"(?:^|\.)(?:mtp|nextn|mtp_layers)(?:\.|_)")
 
 #: Path elements that say what a tensor is, in the order in which they are asked for.
 _ELEMENTS = (
-    ("routed", {"experts"}),
     ("shared", {"shared_expert", "shared_experts", "shared_expert_gate"}),
     (
         "attention",
         {"self_attn", "attn", "attention", "linear_attn", "self_attention", "mixer", "mamba", "cross_attn"},
     ),
     ("embeddings", {"embed", "embed_tokens", "wte", "lm_head", "head", "tok_embeddings", "word_embeddings"}),
+    # Engines hold routers and shared experts inside of the module `experts`.
     ("router", {"gate", "router", "e_score_correction_bias", "tid2eid"}),
+    ("routed", {"experts"}),
     ("dense", {"mlp", "ffn", "feed_forward", "block_sparse_moe"}),
 )
 

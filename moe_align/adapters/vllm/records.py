@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 Pair = tuple[int, int]  # hidden, intermediate per partition
@@ -26,6 +26,8 @@ class Record:
     remarks: tuple[str, ...] = ()  # what a reader may like to know
     created_bytes: int = 0
     is_first_rank: bool = True
+    is_processed: bool = False  # repacked after loading
+    given: Mapping[str, str | int | bool] | None = None  # the facts of the layer; None: it is not known
 
     @property
     def differs(self) -> bool:
