@@ -3,6 +3,11 @@
 import importlib.util
 
 import pytest
+from hypothesis import settings
+
+# Engines run beside these tests: how long an example takes says nothing.
+settings.register_profile("engine", deadline=None)
+settings.load_profile("engine")
 
 if importlib.util.find_spec("vllm") is None:
     raise RuntimeError("these tests run in the engine environment: scripts/engine_env.sh prints its python")
@@ -33,7 +38,7 @@ def watched(monkeypatch):
     def watch(mode: str = "observe", **options: bool) -> Session:
         monkeypatch.setattr(routed_experts.RoutedExperts, "__init__", original)
         session = Session(mode, **options)
-        seam._wrap_layers(routed_experts, session)
+        seam._wrap_layers(routed_experts, lambda: session)
         return session
 
     return watch

@@ -53,7 +53,7 @@ def serve(model: Path, environment: dict[str, str], path: list[Path] | None = No
         env={**inherited, **QUIET, "PYTHONPATH": python_path, **environment},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,
         check=False,
     )
     log = done.stdout + done.stderr

@@ -1,9 +1,10 @@
-"""adapters/aiter against the real wheel: its `fused_moe`, its shuffles, and how an installation is told apart."""
+"""adapters/aiter against the real wheel: its `fused_moe`, its shuffles, how an installation is told apart."""
 
 import json
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -113,7 +114,8 @@ def test_the_wheels_shuffle_takes_the_padded_shapes(tmp_path, deepseek_v4_pro):
     code = f"""
 import torch
 from aiter.ops.shuffle import shuffle_weight
-answer = [list(shuffle_weight(torch.zeros(shape, dtype=torch.uint8)).shape) for shape in {[tensors[0].shape, tensors[2].shape]!r}]
+weights = [torch.zeros(shape, dtype=torch.uint8) for shape in {[tensors[0].shape, tensors[2].shape]!r}]
+answer = [list(shuffle_weight(weight).shape) for weight in weights]
 """
     assert in_the_wheel(tmp_path, code) == [[2, 768, 3584], [2, 7168, 192]]
 
@@ -199,11 +201,16 @@ def test_a_source_build_is_told_apart(tmp_path, distribution, version, is_build)
     assert installed([str(tmp_path)]) == Installed(version, is_build, tmp_path / "aiter")
 
 
+@cache
+def some_decision():
+    """Any decision that has sizes."""
+    facts = Facts(backend="aiter_bf16", activation="swigluoai", hidden=2880, intermediate_per_partition=2880)
+    return load_policy(environ={}).resolve(facts)
+
+
 def padded(hidden: int, intermediate: int, launch: Launch | None):
     """A decision that pads by so much, and declares that."""
-    decision = load_policy(environ={}).resolve(
-        Facts(backend="aiter_bf16", activation="swigluoai", hidden=2880, intermediate_per_partition=2880)
-    )
+    decision = some_decision()
     return decision._replace(
         hidden=decision.hidden._replace(native=2880, allocated=2880 + hidden),
         intermediate=decision.intermediate._replace(native=2880, allocated=2880 + intermediate),
@@ -222,7 +229,9 @@ def test_exact_pads_never_hide_a_live_element(hidden, intermediate):
 
 def test_a_pad_that_the_caller_doubled_is_refused():
     """What vLLM declares at TP 1: AITER doubles by itself, so live columns would be skipped."""
-    with pytest.raises(LiveElementsMaskedError, match="intermediate_pad 384 is read as 384 .* 192 live ones"):
+    with pytest.raises(
+        LiveElementsMaskedError, match=r"intermediate_pad 384 is read as 384 .* 192 live ones"
+    ):
         pad_arguments(padded(192, 192, Launch(128, 384)))
 
 

@@ -19,6 +19,7 @@ from vllm.model_executor.layers.quantization.utils.quant_utils import kMxfp4Stat
 from vllm.model_executor.models.dbrx import DbrxExperts
 
 from moe_align.adapters.torch import unpad
+from moe_align.adapters.vllm.methods import METHODS, QuantMethod
 from moe_align.adapters.vllm.pads import Sizes, neutral, paddings_of
 from moe_align.adapters.vllm.session import StartRefused
 
@@ -301,31 +302,38 @@ def test_refined_blocks_are_left_alone(monkeypatch, watched, rules, one_rank):
     assert "vLLM has refined the weight blocks" in record.notes[-1]
 
 
-def test_a_quant_method_of_another_plugin_is_said_to_be_unknown(watched, rules, one_rank):
-    class Homemade(mxfp4.FusedMoEMethodBase):
-        def create_weights(self, layer, num_experts, hidden_size, **sizes):
-            self.created = (hidden_size, sizes["intermediate_size_per_partition"])
+class Homemade(mxfp4.FusedMoEMethodBase):
+    """A quant method of somebody's own."""
 
-        def get_fused_moe_quant_config(self, layer):
-            return None
+    def create_weights(self, layer, num_experts, hidden_size, **sizes):
+        self.created = (hidden_size, sizes["intermediate_size_per_partition"])
 
+    def get_fused_moe_quant_config(self, layer):
+        return None
+
+
+class Listed(Homemade):
+    """One whose name the table gets, with a scheme that no pack has."""
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        (Homemade, "– (quant method Homemade is not known)"),
+        (Listed, "– (unknown scheme `homemade`)"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["observe", "apply"])
+def test_what_no_pack_knows_is_said_and_left_alone(monkeypatch, watched, rules, one_rank, method, said, mode):
+    monkeypatch.setitem(METHODS, "Listed", QuantMethod("homemade"))
     rules(layer_of_rules("mxfp4", "align: {intermediate: 256}"))
     with configured("other") as config:
-        session = watched("apply")
+        session = watched(mode)
         session.config_made(config)
-        layer = build(Shape(128, 96), lambda layer: Homemade(layer.moe_config))
-    assert session.records[layer].rule == "– (quant method Homemade is not known)"
-    assert layer.quant_method.created == (128, 96)
-
-
-def test_a_scheme_that_no_pack_has_is_said_to_be_unknown(monkeypatch, watched, one_rank):
-    monkeypatch.setattr(fp8, "select_fp8_moe_backend", lambda **kwargs: (Fp8MoeBackend.TRITON, None))
-    session = watched()
-    with configured("other"):
-        layer = build(Shape(128, 96), fp8_blocks(None))
+        layer = build(Shape(128, 96), lambda layer: method(layer.moe_config))
     record = session.records[layer]
-    assert record.rule.startswith("– (")
-    assert (record.allocated, record.warnings) == ((128, 96), ())
+    assert (record.rule, record.warnings) == (said, ())
+    assert record.allocated == layer.quant_method.created == (128, 96)
 
 
 def test_a_difference_between_engine_and_pack_is_a_warning_that_names_both(monkeypatch, watched, one_rank):

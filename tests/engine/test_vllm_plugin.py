@@ -90,7 +90,7 @@ def test_a_vllm_that_is_not_known_is_only_observed(monkeypatch, caplog, version,
     from moe_align.adapters.vllm import register
 
     register()
-    assert [session.mode for session in installed] == [mode]
+    assert [session().mode for session in installed] == [mode]
     assert (f"moe-align knows vLLM {SUPPORTED}, not {version}" in caplog.text) is (mode == "observe")
 
 

@@ -7,6 +7,13 @@ through that breaks a kernel's contract silently.
 
 from __future__ import annotations
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from .seam import Watcher
+
+#: vLLM configures the logger `vllm` and shows nothing of others.
+LOGGER = "vllm.moe_align"
+
 #: The releases whose seam is known; `RoutedExperts` exists since the first of them.
 SUPPORTED = ">=0.24,<0.34"
 
@@ -22,22 +29,32 @@ def register() -> None:
         raise ValueError(f"MOE_ALIGN_MODE is `{mode}`\n  fix: write one of {', '.join(_MODES)}")
     if mode == "off":
         return
-    from .seam import install
-    from .session import Session
+    from functools import cache
 
-    install(Session(_supported(mode), unsafe=os.environ.get("MOE_ALIGN_UNSAFE") == "1"))
+    from .seam import install
+
+    mode, unsafe = _supported(mode), os.environ.get("MOE_ALIGN_UNSAFE") == "1"
+
+    @cache
+    def session() -> Watcher:
+        from .session import Session
+
+        return Session(mode, unsafe=unsafe)
+
+    install(session)
 
 
 def _supported(mode: str) -> str:
     """The mode, or observe where this vLLM is not one that the adapter knows."""
+    import logging
+
     import vllm
 
     from ...versions import parse_range, release
-    from .session import log
 
     if release(vllm.__version__).key in parse_range(SUPPORTED):
         return mode
-    log.warning(
+    logging.getLogger(LOGGER).warning(
         "moe-align knows vLLM %s, not %s: it observes what it can and changes nothing",
         SUPPORTED,
         vllm.__version__,

@@ -59,7 +59,7 @@ METHODS: Mapping[str, QuantMethod] = {
         "mxfp4", "compressed_tensors", "mxfp4_backend", group="group_size", refuses=_UNPROVEN
     ),
     "INCMxfp4MoEMethod": QuantMethod("mxfp4", "inc", "mxfp4_backend", group="group_size", refuses=_UNPROVEN),
-    "Fp8MoEMethod": QuantMethod(Lookup("block_quant", _FP8), "default", "fp8_backend", "moe_block_shape"),
+    "Fp8MoEMethod": QuantMethod(Lookup("block_quant", _FP8), "default", "fp8_backend", "weight_block_size"),
     "CompressedTensorsW8A8Fp8MoEMethod": QuantMethod(
         Lookup("weight_quant.strategy", _STRATEGY), "compressed_tensors", "fp8_backend", "weight_block_size"
     ),
@@ -77,6 +77,7 @@ METHODS: Mapping[str, QuantMethod] = {
         "mxfp8", "compressed_tensors", "fp8_backend", refuses=_UNPROVEN
     ),
     "INCMxfp8MoEMethod": QuantMethod("mxfp8", "inc", "mxfp8_backend", refuses=_CHECKS),
+    "QuarkW8A8Mxfp8MoEMethod": QuantMethod("mxfp8", "quark", "mxfp8_backend", refuses=_CHECKS),
     "Mxfp8OnlineMoEMethod": QuantMethod("mxfp8", "online", "fp8_backend", refuses=_CHECKS),
     "ModelOptNvFp4FusedMoE": QuantMethod("nvfp4", "modelopt", "nvfp4_backend", refuses=_UNPROVEN),
     "CompressedTensorsW4A4Nvfp4MoEMethod": QuantMethod(
@@ -113,6 +114,10 @@ METHODS: Mapping[str, QuantMethod] = {
     "CompressedTensorsWNA16MoEMethod": QuantMethod(
         Lookup("num_bits", _BITS), "compressed_tensors", "wna16_backend", group="group_size", refuses=_PACKED
     ),
+    "CompressedTensorsWNA16MarlinMoEMethod": QuantMethod(
+        Lookup("num_bits", _BITS), "compressed_tensors", group="group_size", refuses=_PACKED
+    ),
+    "BitsAndBytesMoEMethod": QuantMethod("bitsandbytes", "bitsandbytes", refuses=_PACKED),
     "CompressedTensorsW4A16FlydslMoEMethod": QuantMethod(
         "int4_wna16", "compressed_tensors", group="group_size", refuses=_PACKED
     ),

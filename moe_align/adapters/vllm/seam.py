@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LAYER_MODULE = "vllm.model_executor.layers.fused_moe.routed_experts"
 LOADER_MODULE = "vllm.model_executor.model_loader.utils"
 ARGUMENTS_MODULE = "vllm.engine.arg_utils"
+SNAPSHOT_MODULE = "vllm.model_executor.model_loader.sharded_state_loader"
 
 Pair = tuple[int, int]  # hidden, intermediate per partition
 
@@ -49,12 +50,22 @@ class Watcher(Protocol):
     def model_built(self, model: Any) -> None:
         """All layers of a model exist; called once for each model (a draft model is one more)."""
 
+    def snapshot_saved(self, model: Any, path: str) -> None:
+        """This rank's parameters of a model are in a folder, as `sharded_state` has them."""
 
-def install(watcher: Watcher) -> None:
-    """Have `watcher` told of everything from now on, in modules that are loaded already and in later ones."""
+    def snapshot_loading(self, model: Any, path: str) -> None:
+        """This rank's parameters will be read from there."""
+
+
+def install(watcher: Callable[[], Watcher]) -> None:
+    """Have a watcher told of everything from now on, in modules that are loaded already and in later ones.
+
+    It is asked for when there is something to tell: most processes that load plugins build no model.
+    """
     after_import(ARGUMENTS_MODULE, lambda module: _wrap_arguments(module, watcher))
     after_import(LAYER_MODULE, lambda module: _wrap_layers(module, watcher))
     after_import(LOADER_MODULE, lambda module: _wrap_loader(module, watcher))
+    after_import(SNAPSHOT_MODULE, lambda module: _wrap_snapshots(module, watcher))
 
 
 def after_import(name: str, act: Callable[[ModuleType], None]) -> None:
@@ -104,11 +115,11 @@ def _wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[.
     setattr(owner, name, wrapped)
 
 
-def _wrap_arguments(module: Any, watcher: Watcher) -> None:
+def _wrap_arguments(module: Any, watcher: Callable[[], Watcher]) -> None:
     def make(create: Callable[..., Any]) -> Callable[..., Any]:
         def create_engine_config(self: Any, *args: Any, **kwargs: Any) -> Any:
             vllm_config = create(self, *args, **kwargs)
-            watcher.config_made(vllm_config)
+            watcher().config_made(vllm_config)
             return vllm_config
 
         return create_engine_config
@@ -116,11 +127,11 @@ def _wrap_arguments(module: Any, watcher: Watcher) -> None:
     _wrap(module.EngineArgs, "create_engine_config", make)
 
 
-def _wrap_loader(module: Any, watcher: Watcher) -> None:
+def _wrap_loader(module: Any, watcher: Callable[[], Watcher]) -> None:
     def make(initialize: Callable[..., Any]) -> Callable[..., Any]:
         def initialize_model(*args: Any, **kwargs: Any) -> Any:
             model = initialize(*args, **kwargs)
-            watcher.model_built(model)
+            watcher().model_built(model)
             return model
 
         return initialize_model
@@ -133,7 +144,29 @@ def _wrap_loader(module: Any, watcher: Watcher) -> None:
             vars(other)["initialize_model"] = module.initialize_model
 
 
-def _wrap_layers(module: Any, watcher: Watcher) -> None:
+def _wrap_snapshots(module: Any, watcher: Callable[[], Watcher]) -> None:
+    def saving(save: Callable[..., None]) -> Callable[..., None]:
+        def save_model(model: Any, path: str, *args: Any, **kwargs: Any) -> None:
+            save(model, path, *args, **kwargs)
+            watcher().snapshot_saved(model, path)
+
+        return save_model
+
+    def loading(load: Callable[..., None]) -> Callable[..., None]:
+        def load_weights(self: Any, model: Any, model_config: Any) -> None:
+            watcher().snapshot_loading(model, model_config.model_weights or model_config.model)
+            load(self, model, model_config)
+
+        return load_weights
+
+    loader = module.ShardedStateLoader
+    _wrap(loader, "save_model", saving)
+    # Loaders call it on the class and on themselves.
+    loader.save_model = staticmethod(loader.save_model)
+    _wrap(loader, "load_weights", loading)
+
+
+def _wrap_layers(module: Any, watcher: Callable[[], Watcher]) -> None:
     def make(construct: Callable[..., None]) -> Callable[..., None]:
         def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
             # On the instance, not the class: a subclass that replaces the method it gets from its parent
@@ -149,7 +182,7 @@ def _wrap_layers(module: Any, watcher: Watcher) -> None:
     _wrap(module.RoutedExperts, "__init__", make)
 
 
-def _watched_method(layer: Any, watcher: Watcher, *args: Any, **kwargs: Any) -> Any:
+def _watched_method(layer: Any, watcher: Callable[[], Watcher], *args: Any, **kwargs: Any) -> Any:
     """The quant method that the layer would get, with its three steps watched."""
     method = type(layer)._get_quant_method(layer, *args, **kwargs)
     round_up = method.maybe_roundup_sizes
@@ -160,16 +193,16 @@ def _watched_method(layer: Any, watcher: Watcher, *args: Any, **kwargs: Any) -> 
         hidden_size: int, intermediate_size_per_partition: int, *args: Any, **kwargs: Any
     ) -> tuple[int, int]:
         chosen = round_up(hidden_size, intermediate_size_per_partition, *args, **kwargs)
-        return watcher.sizes_chosen(
+        return watcher().sizes_chosen(
             layer, method, (hidden_size, intermediate_size_per_partition), tuple(chosen)
         )
 
     def create_weights(*args: Any, **kwargs: Any) -> None:
         create(*args, **kwargs)
-        watcher.weights_created(layer, method)
+        watcher().weights_created(layer, method)
 
     def process_weights_after_loading(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        with watcher.weights_loaded(layer, method):
+        with watcher().weights_loaded(layer, method):
             return process(layer, *args, **kwargs)
 
     # Past __setattr__ again: some methods are torch modules.

@@ -6,10 +6,10 @@ import contextlib
 import logging
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
-from . import guards
+from . import LOGGER, guards
 from .pads import Sizes, fill_layer
 from .reading import Given, Process, read_layer, read_process, spoken
 from .records import Heading, Pair, Record, table
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from ...decision import Decision
     from ...policy import Policy
 
-#: vLLM configures the logger `vllm` and shows nothing of others.
-log = logging.getLogger("vllm.moe_align")
+log = logging.getLogger(LOGGER)
 
 #: Where the digest travels in `VllmConfig.additional_config`, which is part of the compile cache's key.
 CONFIG_KEY = "moe_align"
@@ -57,6 +56,17 @@ def _careful(
     return careful
 
 
+class Answered(NamedTuple):
+    """What the mirror says of the facts of a layer, and the decision of a user's rule, if one decides."""
+
+    expected: Pair | None
+    mirror: str | None
+    rule: str
+    notes: tuple[str, ...]
+    decision: Any = None  # a Decision, unless no pack knows a name
+    user_rule: str | None = None
+
+
 class Session:
     """Watches the engine (a `seam.Watcher`). `unsafe`: contracts that break silently stop nothing."""
 
@@ -69,6 +79,7 @@ class Session:
         self.has_given_up = False
         self._is_unreadable = False
         self._process: Process | None = None
+        self._answers: dict[object, Answered] = {}
 
     # What the seam calls.
 
@@ -91,10 +102,23 @@ class Session:
         self._measured(layer)
 
     def weights_loaded(self, layer: Any, method: Any) -> AbstractContextManager[None]:
+        record = self.records.get(layer)
+        if record is not None:
+            record.is_processed = True
         return self._made_neutral(layer) or contextlib.nullcontext()
 
     def model_built(self, model: Any) -> None:
         self._reported(model)
+
+    def snapshot_saved(self, model: Any, path: str) -> None:
+        records = self._records_of(model)
+        if records:
+            self._described(records, path)
+
+    def snapshot_loading(self, model: Any, path: str) -> None:
+        records = self._records_of(model)
+        if records:
+            self._compared(records, path)
 
     # In apply mode these raise, in observe mode they give None.
 
@@ -105,6 +129,7 @@ class Session:
         backend = str(given.get("backend", "–")).lower() if given else "–"
         parallel = layer.moe_config.moe_parallel_config
         record = Record(layer.layer_name, backend, entering, chosen, chosen, "–")
+        record.given = given
         record.is_first_rank = parallel.tp_rank == 0 and parallel.ep_rank == 0
         if given is None:
             record.rule = f"– (quant method {type(method).__name__} is not known)"
@@ -156,7 +181,36 @@ class Session:
         text = table(heading, records, unseen)
         (log.warning if any(record.warnings for record in records) or unseen else log.info)("%s", text)
 
+    @_careful
+    def _described(self, records: list[Record], path: str) -> None:
+        from . import snapshots
+
+        said = snapshots.saved(path, records, self.policy, self._begun().vllm)
+        if said:
+            log.warning("moe-align: %s", said)
+
+    @_careful
+    def _compared(self, records: list[Record], path: str) -> None:
+        from . import snapshots
+
+        against, unknown = snapshots.wrongs(path, records, self.policy, self._begun().vllm)
+        for said in unknown:
+            log.warning("moe-align: snapshot %s: %s", path, said)
+        if not against:
+            return
+        said = "; ".join(against)
+        if self.unsafe:
+            log.warning("moe-align: snapshot %s is loaded all the same: %s", path, said)
+            return
+        raise StartRefused(
+            f"moe-align: snapshot {path} does not fit: {said}\n"
+            "  fix: save it anew, or rewrite it with `moe-align snapshot repad`; MOE_ALIGN_UNSAFE=1 loads it"
+        )
+
     # Parts of them.
+
+    def _records_of(self, model: Any) -> list[Record]:
+        return [self.records[module] for module in model.modules() if module in self.records]
 
     @property
     def policy(self) -> Policy | None:
@@ -195,23 +249,34 @@ class Session:
         return self._process
 
     def _decided(self, record: Record, layer: Any, method: Any, process: Process, given: Given) -> None:
+        # Most layers of a model are alike: the words of the policy are looked up once for all of them.
+        key = tuple(given.items())
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._answer(process, given)
+        record.expected, record.mirror, record.rule, record.notes = answer[:4]
+        if answer.user_rule is not None:
+            self._user_ruled(record, layer, method, process, answer.decision, answer.user_rule)
+
+    def _answer(self, process: Process, given: Given) -> Answered:
         from ... import Facts, PolicyError
 
         policy = self.policy
-        assert policy is not None
+        assert policy is not None, "no layer is judged without one"
         try:
             facts = Facts.of(spoken(policy.stack.vocabulary, process.facts() | given))
             decision, mirrored = policy.resolve(facts), self.mirror.resolve(facts)
         except PolicyError as fault:
             # A name that no pack has: nothing is guessed, and nothing is changed.
-            record.rule = f"– ({'; '.join(problem.message for problem in fault.problems)})"
-            return
-        record.expected, record.mirror = guards.allocated(mirrored), mirrored.rule
-        record.rule = _rule_text(mirrored)
-        record.notes = guards.broken(mirrored)
-        user_rule = guards.user_rule(policy, decision)
-        if user_rule is not None:
-            self._user_ruled(record, layer, method, process, decision, user_rule)
+            return Answered(None, None, f"– ({'; '.join(problem.message for problem in fault.problems)})", ())
+        return Answered(
+            guards.allocated(mirrored),
+            mirrored.rule,
+            _rule_text(mirrored),
+            guards.broken(mirrored),
+            decision,
+            guards.user_rule(policy, decision),
+        )
 
     def _user_ruled(
         self, record: Record, layer: Any, method: Any, process: Process, decision: Decision, rule: str
