@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Any, TypeVar
 
-    from .flow import Dimension
+    from .flow import Dimension, Flow
     from .known import Known
     from .packs import Accepts, Amount, Rule
     from .resolve import Missed
@@ -124,8 +124,8 @@ def decision(stack: Stack, state: Known) -> Decision:
     apart = not decided or by_several or (status == "undecided" and bool(flow.needs))
     return Decision(
         status=status,
-        hidden=_size(flow.hidden, status),
-        intermediate=_size(flow.intermediate, status),
+        hidden=_size(found, status, lambda flow: flow.hidden),
+        intermediate=_size(found, status, lambda flow: flow.intermediate),
         rule=rule if status in ("decided", "rejected") else None,
         steps=first.steps if len(found) == 1 else _common_steps(found),
         launch=Launch(*pads) if pads is not None else None,
@@ -276,11 +276,16 @@ def _measure(dimension: Dimension) -> object:
     return known, created.multiple, created.steps, created.size
 
 
-def _size(dimension: Dimension, status: str) -> Size:
-    if status != "decided":
-        return Size(dimension.native, None, None, None)
-    created = dimension.created or dimension
-    return Size(dimension.native, created.size, dimension.size, created.multiple)
+def _size(found: tuple[Leaf, ...], status: str, of: Callable[[Flow], Dimension]) -> Size:
+    """One size; where only what comes after allocation differs or refuses, what is created all the same."""
+    first = of(found[0].flow)
+    created = first.created or first
+    if status == "decided":
+        return Size(first.native, created.size, first.size, created.multiple)
+    if not all(any(step.phase == "allocate" for step in leaf.steps) for leaf in found):
+        return Size(first.native, None, None, None)
+    size = _alike(found, lambda leaf: (of(leaf.flow).created or of(leaf.flow)).size)
+    return Size(first.native, size, None, None if size is None else created.multiple)
 
 
 def _experts(state: Known, found: tuple[Leaf, ...]) -> int | None:
