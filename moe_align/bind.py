@@ -146,7 +146,7 @@ def _only_rounded(dimension: Dimension | None) -> int | None:
 def _resolved(policy: Policy, facts: Facts) -> tuple[int, int]:
     decision = policy.resolve(facts)
     hidden, intermediate = decision.hidden.allocated, decision.intermediate.allocated
-    if hidden is None or intermediate is None:
+    if decision.status == "rejected" or hidden is None or intermediate is None:
         raise PolicyError(
             [Problem("D601", f"{decision.status}: {decision.reason}", "see `moe-align explain`")]
         )
