@@ -124,9 +124,8 @@ def main() -> int:
         rates.append((total - before) / max(time.process_time() - start, 1e-9))
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     rate = 2 / (1 / rates[0] + 1 / rates[1])
-    print(
-        f"{total:,} decisions ({sized:,} with sizes): {len(known)} models × TP 1–{MOST_TP} × {len(listed)} choices"
-    )
+    of = f"{len(known)} models × TP 1–{MOST_TP} × {len(listed)} choices"
+    print(f"{total:,} decisions ({sized:,} with sizes): {of}")
     print(f"{rate:,.0f} a second; first half {rates[0]:,.0f}, second {rates[1]:,.0f}; {memory} MiB at most")
     return 0 if rate >= TARGET else 1
 

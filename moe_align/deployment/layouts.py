@@ -52,13 +52,14 @@ class Layout(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A layout that does not load, and why."""
+    """A layout that does not load, and why; `fused` is with shared experts among the routed ones."""
 
     moe_tp: int
     moe_ep: int
     splits: tuple[tuple[int, int], ...]
     asked: tuple[str, ...]
     reason: str
+    fused: bool = False
 
 
 class Plan(NamedTuple):
@@ -149,6 +150,7 @@ def planned(policy: Policy, model: Model, facts: Facts, gpus: int, watch: Watch 
         facts = facts.having(platform=first.assumed_platform)
     engine = str(first.values["engine"])
     found, refused = _tried(policy, model, facts, _splits(engine, gpus), watch)
+    refused += _fused(policy, model, facts, _splits(engine, gpus))
     layouts = sorted(_merged(found), key=lambda one: (one.fits is None, one.fits or 0, not one.default))
     release = str(facts.get(engine) or policy.stack.vocabulary.defaults.get(engine, ""))
     return Plan(model, gpus, engine, release, facts, tuple(layouts), tuple(_merged_refusals(refused)))
@@ -216,6 +218,23 @@ def _one(
     return None if asked and one.verdict == "unknown" else Refused(moe_tp, moe_ep, ((tp, dp),), asked, reason)
 
 
+def _fused(policy: Policy, model: Model, facts: Facts, splits: list[tuple[int, int, int]]) -> list[Refused]:
+    """The splits that fused shared experts rule out, where the model has such experts."""
+    if not model.num_shared_experts or "fused_shared_experts" in facts:
+        return []
+    engine, found = str(facts.get("engine") or "vllm"), []
+    for tp, dp, ep in splits:
+        alone = Facts.of({**dict(facts.items()), "tp": tp, "dp": dp, "ep": ep})
+        fused = alone.having(fused_shared_experts=model.num_shared_experts)
+        with_them, without = tried(policy, fused, model), tried(policy, alone, model)
+        if with_them is None or without is None or without.verdict == "reject":
+            continue
+        if with_them.decision.status == "rejected":
+            reason = with_them.reason or "refused"
+            found.append(Refused(*_moe(engine, (tp, dp, ep)), ((tp, dp),), (), reason, fused=True))
+    return found
+
+
 def _moe(engine: str, split: tuple[int, int, int]) -> tuple[int, int]:
     tp, dp, ep = split
     if engine == "sglang":
@@ -249,7 +268,7 @@ def _merged(found: list[Layout]) -> Iterator[Layout]:
 def _merged_refusals(refused: list[Refused]) -> Iterator[Refused]:
     groups: dict[object, list[Refused]] = {}
     for one in refused:
-        groups.setdefault((one.moe_tp, one.moe_ep, one.reason), []).append(one)
+        groups.setdefault((one.moe_tp, one.moe_ep, one.reason, one.fused), []).append(one)
     for alike in groups.values():
         splits = dict.fromkeys(split for one in alike for split in one.splits)
         asked = dict.fromkeys(name for one in alike for name in one.asked)

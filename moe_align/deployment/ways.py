@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..facts import VERSIONS, Facts
 from ..record import NamedTuple
+from ..versions import VersionSet
 from .dims import dims
 from .outcome import LOADS, VERDICTS, Outcome, member, tried, usual_platform, whole
 from .question import all_ranks
@@ -68,12 +69,22 @@ def _scenarios(policy: Policy, model: Model, first: Outcome) -> Iterator[Scenari
 
 def _other_values(policy: Policy, first: Outcome) -> Iterator[tuple[str, Accepts]]:
     """Assumptions and the values of them that would change sizes; of names each by itself."""
-    for other in policy.differences(first.facts, _is_choice):
-        if isinstance(other.accepts, frozenset):
-            yield from ((other.key, frozenset({value})) for value in sorted(other.accepts))
-        elif " where " not in other.then:
-            # Releases that answer so under further conditions alone are no line of their own.
-            yield other.key, other.accepts
+    found = policy.differences(first.facts, _is_choice)
+    for key in dict.fromkeys(other.key for other in found):
+        listed = [other.accepts for other in found if other.key == key]
+        spans = [accepts for accepts in listed if isinstance(accepts, VersionSet)]
+        names = [accepts for accepts in listed if isinstance(accepts, frozenset)]
+        yield from ((key, span) for span in _apart(spans))
+        yield from ((key, frozenset({name})) for name in sorted(frozenset().union(*names)))
+
+
+def _apart(listed: list[VersionSet]) -> Iterator[VersionSet]:
+    """The releases of all sets, cut wherever one of the sets begins or ends: inside a piece all is alike."""
+    intervals = [interval for accepts in listed for interval in accepts.intervals]
+    cuts = sorted({edge for interval in intervals for edge in interval if edge is not None})
+    for low, high in zip(cuts, [*cuts[1:], None][: len(cuts)], strict=True):
+        if any(start <= low and (end is None or low < end) for start, end in intervals):
+            yield VersionSet(((low, high),))
 
 
 def _is_choice(key: str) -> bool:

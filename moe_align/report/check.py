@@ -263,8 +263,8 @@ def _row(label: str, found: Outcome, base: int | None) -> list[str]:
     size = found.decision.intermediate
     created, resident = found.created_bytes, found.resident_bytes
     stays = f" → {gib(resident)}" if resident != created else ""
-    per_rank = "–" if size.allocated is None else str(size.allocated)
-    if size.resident not in (None, size.allocated):
+    per_rank = "–" if size.allocated is None or found.verdict == "reject" else str(size.allocated)
+    if size.resident not in (None, size.allocated) and found.verdict != "reject":
         per_rank = f"{per_rank} → {size.resident}"
     if _is_hidden_grown(found):
         per_rank = f"{found.decision.hidden.allocated} × {per_rank}"

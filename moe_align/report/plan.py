@@ -70,6 +70,7 @@ def _refused(one: Refused) -> Plain:
         "moe_ep": one.moe_ep,
         "splits": [{"tp": tp, "dp": dp} for tp, dp in one.splits],
         "requested": list(one.asked),
+        "fused_shared_experts": one.fused,
         "reason": one.reason,
     }
 
@@ -192,7 +193,8 @@ def _out(plan: Plan) -> Iterator[str]:
     plain = [one for one in plan.refused if not one.asked]
     for one in plain[:_MOST_REASONS]:
         where = ", ".join(f"TP {tp} × DP {dp}" for tp, dp in one.splits[:3])
-        yield f"out: {_split_name(one)} ({where}): {one.reason}"
+        fused = " with fused shared experts" if one.fused else ""
+        yield f"out: {_split_name(one)}{fused} ({where}): {one.reason}"
     asked = dict.fromkeys(name for one in plan.refused for name in one.asked)
     here = {name for one in plan.layouts for name in one.asked}
     never = [name for name in asked if name not in here]

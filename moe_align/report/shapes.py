@@ -186,7 +186,14 @@ def _one_plan() -> Schema:
         fits=_HOLDS,
         notes=_list(_TEXT),
     )
-    refused = _object(moe_tp=_COUNT, moe_ep=_COUNT, splits=_SPLITS, requested=_list(_TEXT), reason=_TEXT)
+    refused = _object(
+        moe_tp=_COUNT,
+        moe_ep=_COUNT,
+        splits=_SPLITS,
+        requested=_list(_TEXT),
+        fused_shared_experts=_FLAG,
+        reason=_TEXT,
+    )
     return _object(
         version=_VERSION,
         model=_TEXT,
