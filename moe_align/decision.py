@@ -282,10 +282,12 @@ def _size(found: tuple[Leaf, ...], status: str, of: Callable[[Flow], Dimension])
     created = first.created or first
     if status == "decided":
         return Size(first.native, created.size, first.size, created.multiple)
-    if not all(any(step.phase == "allocate" for step in leaf.steps) for leaf in found):
-        return Size(first.native, None, None, None)
-    size = _alike(found, lambda leaf: (of(leaf.flow).created or of(leaf.flow)).size)
+    size = _alike(found, lambda leaf: _created(of(leaf.flow)))
     return Size(first.native, size, None, None if size is None else created.multiple)
+
+
+def _created(dimension: Dimension) -> int | None:
+    return dimension.created.size if dimension.created else None
 
 
 def _experts(state: Known, found: tuple[Leaf, ...]) -> int | None:

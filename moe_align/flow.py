@@ -149,7 +149,7 @@ def apply(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str, str | None]:
         flow, reason = _added(outcome, flow), None
     else:
         flow, reason = _both(rule, outcome, state, flow)
-    if rule.phase == "allocate":
+    if rule.phase == "allocate" and reason is None:
         hidden, intermediate = flow.hidden, flow.intermediate
         flow = flow._replace(
             hidden=hidden._replace(created=hidden),
