@@ -129,13 +129,21 @@ def _plan(policy: Policy, facts: Facts) -> tuple[int, int] | None:
     if len(found) != 1 or found[0].status != "decided":
         return None
     flow = found[0].flow
+    if _may_refuse(flow.hidden) or _may_refuse(flow.intermediate):
+        return None
     hidden, intermediate = _only_rounded(flow.hidden.created), _only_rounded(flow.intermediate.created)
     return None if hidden is None or intermediate is None else (hidden, intermediate)
 
 
+def _may_refuse(dimension: Dimension) -> bool:
+    """Whether a phase takes only some sizes, if one after allocation."""
+    snapped = any(step == "snap" for step, _ in dimension.steps)
+    return dimension.required or bool(dimension.needs) or snapped
+
+
 def _only_rounded(dimension: Dimension | None) -> int | None:
     """The multiple to which an open size is rounded up, if nothing else is done to it."""
-    if dimension is None or dimension.required or dimension.needs or dimension.native is not None:
+    if dimension is None or dimension.native is not None:
         return None
     if not dimension.steps:
         return 1

@@ -218,3 +218,22 @@ def test_packs_of_other_schemes_bind_nothing() -> None:
     names = load_policy(environ={}).bind(scheme="mxfp4").__code__.co_varnames
     assert "backend" in names
     assert "scheme" not in names
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        ("require: {hidden: 256}", "hidden 128 is not a multiple of 256: a layout"),
+        ("align: {hidden: {snap: [64]}}", "hidden 128 is above 64, the largest of 64"),
+        ("refine: {blocks: [group], floor: 8}\n    else: {reject: no group fits}", "no group fits"),
+    ],
+)
+def test_bound_sizes_know_what_is_refused_after_allocation(outcome: str, reason: str, tmp_path: Path) -> None:
+    head = "language: 1\npack: {0}\nphase: {1}\nrules:\n  - id: all\n    why: a layout\n    {2}\n"
+    (tmp_path / "a.yaml").write_text(head.format("a", "allocate", "align: {hidden: 128}"))
+    (tmp_path / "b.yaml").write_text(head.format("b", "repack", outcome))
+    policy = load_policy(tmp_path, WORDS, environ={}, built_in=False)
+    bound = policy.bind(engine="vllm", group=64)
+    for _ in range(2):
+        with pytest.raises(PolicyError, match=f"rejected: {reason}"):
+            bound(hidden=100, intermediate_per_partition=4)
