@@ -20,6 +20,7 @@ from saved import FORMATS, Saved, Tiny, other_tensors, read, write, write_ranks
 from sparse import write_raw, write_sparse
 
 from moe_align import PolicyError, cli
+from moe_align.cli import snapshot
 from moe_align.cli.schemas import schema_of
 from moe_align.snapshot.account import account, per_rank
 from moe_align.snapshot.check import Checked, check
@@ -199,6 +200,7 @@ AT = "model.layers.0.mlp.experts.routed_experts"
         ({f"{AT}.w13_g_idx": ("I32", (4, 8), 128)}, "w13.g_idx", "cannot know"),
         ({f"{AT}.w13_input_scale": ("F32", (4,), 16)}, "w13.input_scale", "fits"),
         ({f"{AT}.w13_input_scale": ("F32", (3,), 12)}, "w13.input_scale", "would fail"),
+        ({f"{AT}.w13_weight_scale": ("F32", (4, 8), 128)}, "w13.weight_scale", "cannot know"),
         ({"model.layers.0.mlp.experts.odd": ("F32", (4,), 16)}, "experts", "cannot know"),
     ],
 )
@@ -209,6 +211,31 @@ def test_tensors_that_are_odd(tmp_path: Path, more: dict[str, Any], tensor: str,
     altered(tmp_path, "model-rank-0-part-0.safetensors", lambda tensors: tensors | added)
     found = check(find_folder(tmp_path), tiny.wanted(Sizes(64, 192)), None)
     assert verdict in [row.verdict for row in found.rows if row.tensor == tensor]
+
+
+def test_scales_whose_blocks_are_not_known(tmp_path: Path) -> None:
+    sizes = Sizes(64, 192)
+    for scheme, more, verdict in (
+        ("fp8_block", {"block": None}, "cannot know"),
+        ("fp8_block", {"interleaved": True}, "cannot know"),
+        ("fp8_channel", {"scheme": "fp8_tensor"}, "fits"),
+    ):
+        tiny = Tiny(scheme)
+        folder = find_folder(write_ranks(tmp_path / f"{scheme}-{len(more)}-{verdict}", tiny, sizes))
+        found = verdicts(check(folder, tiny.wanted(sizes, **more), None))
+        assert found["w2.weight_scale" if scheme == "fp8_channel" else "w13.weight_scale_inv"] == verdict
+
+
+def test_odd_tensors_of_a_checkpoint(tmp_path: Path) -> None:
+    at = "model.layers.0.mlp.experts.0.w1"
+    tensors = [
+        (f"{at}.weight", "BF16", (192, 64)),
+        (f"{at}.input_scale", "F32", ()),
+        (f"{at}.odd", "F32", (1,)),
+    ]
+    write_sparse(tmp_path / "x.safetensors", tensors)
+    found = check(find_folder(tmp_path), Tiny(experts=1).wanted(Sizes(64, 192)), None)
+    assert verdicts(found) == {"gate.weight": "fits", "gate.input_scale": "fits", "gate.odd": "cannot know"}
 
 
 def test_packed_integers_cannot_be_known(tmp_path: Path) -> None:
@@ -441,6 +468,11 @@ def test_shards_are_counted_as_they_are_saved(tmp_path: Path) -> None:
     text = moe_align(f"snapshot account {tmp_path} {LAYER}").stdout
     assert "the largest rank holds" in text
     assert "on one rank" not in text
+    assert "as allocated" in text
+    bare = moe_align(f"snapshot account {tmp_path}").stdout
+    assert "as allocated" not in bare
+    unsized = moe_align(f"snapshot account {tmp_path} {LAYER.replace('--hidden 64', '')}").stdout
+    assert "as allocated" not in unsized
 
 
 def test_account_refuses_what_is_wrong(tmp_path: Path) -> None:
@@ -478,7 +510,8 @@ def test_check_says_yes_and_no(tmp_path: Path) -> None:
 
 def test_check_where_sizes_are_not_known(tmp_path: Path) -> None:
     folder = write_ranks(tmp_path / "saved", Tiny(), Sizes(64, 192))
-    for flags in ("", "--scheme unquantized", LAYER.replace("--experts 4", "")):
+    unsized = [LAYER.replace(size, "") for size in ("--experts 4", "--hidden 64", "--intermediate 192")]
+    for flags in ("", "--scheme unquantized", *unsized):
         ran = moe_align(f"snapshot check {folder} {flags}")
         assert ran.exit_code == 1
         assert ran.stdout.startswith("Cannot be known")
@@ -504,6 +537,10 @@ def test_repad_to_what_a_policy_decides(tmp_path: Path) -> None:
     assert found["saved"] == {"hidden": 64, "intermediate": 192}
     assert found["allocated"] == {"hidden": 64, "intermediate": 256}
     assert found["compared"] == 4
+    text = moe_align(
+        f"snapshot repad {folder} {tmp_path / 'newer'} {flags} --against {tmp_path / 'checkpoint'}"
+    ).stdout
+    assert text.endswith("4 tensors are those of a fresh shard of the checkpoint\n")
     checked = moe_align(f"snapshot check {tmp_path / 'new'} {flags}")
     assert checked.stdout.startswith("Fits     saved by ranks · layout created, by its manifest")
 
@@ -579,6 +616,15 @@ def test_a_terminal_shows_progress(tmp_path: Path) -> None:
     assert b"4 expert tensors" in ran.communicate()[0]
     assert ran.returncode == 0
     assert "━".encode() in shown
+
+
+def test_a_bar_is_drawn_where_somebody_looks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with snapshot._progress() as progress:
+        progress(5, 10)
+    assert capsys.readouterr().err
 
 
 def test_many_faults_are_counted(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 from sparse import header_of, write_raw, write_sparse
 
 from moe_align import PolicyError
-from moe_align.snapshot import headers
+from moe_align.snapshot import folder, headers
 from moe_align.snapshot.folder import Shard, find_folder
 from moe_align.snapshot.headers import BITS, read_header
 
@@ -75,8 +75,8 @@ def test_what_is_written_is_read(said: list[tuple[str, list[int]]]) -> None:
     import tempfile
 
     tensors = [(f"t{number}", dtype, tuple(shape)) for number, (dtype, shape) in enumerate(said)]
-    with tempfile.TemporaryDirectory() as folder:
-        header = read_header(write_sparse(Path(folder) / "x.safetensors", tensors))
+    with tempfile.TemporaryDirectory() as name:
+        header = read_header(write_sparse(Path(name) / "x.safetensors", tensors))
     assert sorted((one.name, one.dtype, one.shape) for one in header.tensors) == sorted(tensors)
 
 
@@ -172,6 +172,12 @@ def test_a_million_tensors_are_refused_in_little_memory(tmp_path: Path) -> None:
     assert int(memory) < 150_000
 
 
+def test_more_tensors_than_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headers, "MOST_TENSORS", 2)
+    path = write_sparse(tmp_path / "x.safetensors", [(name, "U8", (4,)) for name in "abc"])
+    assert "speaks of 3 tensors: at most 2 are read" in refused(path)
+
+
 def test_what_is_no_file(tmp_path: Path) -> None:
     assert refused(tmp_path / "none.safetensors").startswith("N001")
     pipe = tmp_path / "pipe.safetensors"
@@ -180,6 +186,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     (tmp_path / "folder.safetensors").mkdir()
     assert refused(tmp_path / "folder.safetensors").startswith("N001")
     assert "N001" in refused(Path("/dev/null"))
+    assert "cannot be read: Input/output error" in refused(Path("/proc/self/mem"))
 
 
 def as_nobody() -> None:
@@ -227,16 +234,17 @@ def test_where_the_library_refuses_more_it_is_heard(tmp_path: Path, monkeypatch:
 def test_without_the_library_headers_are_read_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "safetensors", None)
     path = write_sparse(tmp_path / "x.safetensors", [("a", "U8", (4,))])
-    assert read_header(path).tensors[0].name == "a"
+    for missing in ("numpy", "safetensors"):
+        monkeypatch.setitem(sys.modules, missing, None)
+        assert read_header(path).tensors[0].name == "a"
 
 
 # --- Folders
 
 
-def shard(folder: Path, name: str) -> Path:
-    return write_sparse(folder / name, [("a", "U8", (4,))])
+def shard(where: Path, name: str) -> Path:
+    return write_sparse(where / name, [("a", "U8", (4,))])
 
 
 def test_ranks_and_parts_are_read_off_names(tmp_path: Path) -> None:
@@ -321,6 +329,23 @@ def test_an_index_that_is_none(tmp_path: Path, text: str) -> None:
     shard(tmp_path, "a.safetensors")
     (tmp_path / "model.safetensors.index.json").write_text(text)
     with pytest.raises(PolicyError, match="N004"):
+        find_folder(tmp_path)
+
+
+def test_folders_and_indices_beyond_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index = tmp_path / "model.safetensors.index.json"
+    index.mkdir()
+    shard(tmp_path, "a.safetensors")
+    with pytest.raises(PolicyError, match="N001"):
+        find_folder(tmp_path)
+    index.rmdir()
+    index.write_text('{"weight_map": {"a": "a.safetensors"}}')
+    monkeypatch.setattr(folder, "_MOST_INDEX_BYTES", 10)
+    with pytest.raises(PolicyError, match="N003"):
+        find_folder(tmp_path)
+    shard(tmp_path, "b.safetensors")
+    monkeypatch.setattr(folder, "_MOST_FILES", 1)
+    with pytest.raises(PolicyError, match="N003"):
         find_folder(tmp_path)
 
 

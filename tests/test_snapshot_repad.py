@@ -373,15 +373,113 @@ def test_without_numpy_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         repad(find_folder(source), tmp_path / "target", tiny.wanted(Sizes(64, 256)), "d")
 
 
-def test_a_source_that_shrinks_is_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize("size", [2000, 60_000])
+def test_a_source_that_shrinks_is_told(tmp_path: Path, size: int) -> None:
     tiny = Tiny()
     source = write_ranks(tmp_path / "source", tiny, Sizes(64, 192))
     path = source / "model-rank-0-part-0.safetensors"
 
     def progress(done: int, of: int) -> None:
-        os.truncate(path, 5000)
+        os.truncate(path, size)
 
     with pytest.raises(PolicyError, match="became shorter while it was read"):
         repad(find_folder(source), tmp_path / "target", tiny.wanted(Sizes(64, 256)), "d", progress)
     assert os.listdir(tmp_path / "target") == [JOURNAL]
     assert json.loads((tmp_path / "target" / JOURNAL).read_text())["version"] == 1
+
+
+class Stop(Exception):
+    """The end of a run from inside."""
+
+
+def test_a_file_of_the_wrong_size_is_written_again(tmp_path: Path) -> None:
+    tiny = Tiny()
+    source = write_ranks(tmp_path / "source", tiny, Sizes(64, 192), parts=3)
+    wanted, target = tiny.wanted(Sizes(64, 256)), tmp_path / "target"
+
+    def progress(done: int, of: int) -> None:
+        if done > 0.8 * of:
+            raise Stop
+
+    with pytest.raises(Stop):
+        repad(find_folder(source), target, wanted, "d", progress)
+    os.truncate(target / "model-rank-0-part-0.safetensors", 10)
+    done = repad(find_folder(source), target, wanted, "d")
+    assert (done.written, done.kept) == (2, 1)
+    assert equal(target, write_ranks(tmp_path / "fresh", tiny, Sizes(64, 256), parts=3))
+
+
+@pytest.mark.parametrize("name", ["model-rank-0-part-0.safetensors", "config.json"])
+def test_a_place_that_cannot_be_written_is_told(tmp_path: Path, name: str) -> None:
+    tiny = Tiny()
+    source = write_ranks(tmp_path / "source", tiny, Sizes(64, 192))
+    (source / "config.json").write_text("{}")
+    target = tmp_path / "target"
+
+    def progress(done: int, of: int) -> None:
+        if name == "config.json":
+            (target / ".config.json.part").mkdir(exist_ok=True)
+
+    if name != "config.json":
+        with pytest.raises(Stop):
+            repad(find_folder(source), target, tiny.wanted(Sizes(64, 256)), "d", stopped)
+        (target / f".{name}.part").unlink()
+        (target / f".{name}.part").mkdir()
+    with pytest.raises(PolicyError, match="N012"):
+        repad(find_folder(source), target, tiny.wanted(Sizes(64, 256)), "d", progress)
+
+
+def stopped(done: int, of: int) -> None:
+    raise Stop
+
+
+def test_numbers_for_an_expert_are_copied(tmp_path: Path) -> None:
+    tiny = Tiny("fp8_channel")
+    source = write_ranks(tmp_path / "source", tiny, Sizes(64, 192))
+    path = source / "model-rank-0-part-0.safetensors"
+    at = "model.layers.0.mlp.experts.routed_experts"
+    numbers = {f"{at}.w13_weight_scale": ("F32", (4, 2), bytes(range(32)))}
+    weights = {name: tensor for name, tensor in read(path).items() if "scale" not in name}
+    write(path, weights | numbers)
+    wanted = tiny.wanted(Sizes(64, 256), scheme="fp8_tensor")
+    repad(find_folder(source), tmp_path / "target", wanted, "d")
+    assert (
+        read(tmp_path / "target" / path.name)[f"{at}.w13_weight_scale"] == numbers[f"{at}.w13_weight_scale"]
+    )
+    write(tmp_path / "checkpoint" / "model.safetensors", tiny.checkpoint())
+    found = list(compare(find_folder(tmp_path / "target"), find_folder(tmp_path / "checkpoint"), wanted))
+    assert [fault for _, fault in found] == [None] * 4
+
+
+def test_sizes_and_scales_that_cannot_be_are_refused(tmp_path: Path) -> None:
+    tiny = Tiny(width=192)
+    source = write_ranks(tmp_path / "source", tiny, Sizes(64, 96), 2)
+    wanted = {"tp": 2, "moe_tp": 2}
+    said = refused(tmp_path, tiny, source, Sizes(64, 256), native=Sizes(64, 128), **wanted)
+    assert "intermediate 128 has cells that 96 has not" in said
+    scaled = Tiny("fp8_block")
+    source = write_ranks(tmp_path / "scaled", scaled, Sizes(64, 192))
+    path = source / "model-rank-0-part-0.safetensors"
+    retyped = {
+        name: ("I32" if dtype == "F32" else dtype, shape, data)
+        for name, (dtype, shape, data) in read(path).items()
+    }
+    write(path, retyped)
+    assert "nothing is known to be a scale of 1 in I32" in refused(tmp_path, scaled, source, Sizes(64, 256))
+
+
+def test_files_that_change_while_they_are_compared(tmp_path: Path) -> None:
+    tiny = Tiny()
+    source = write_ranks(tmp_path / "source", tiny, Sizes(64, 192))
+    write(tmp_path / "checkpoint" / "model.safetensors", tiny.checkpoint())
+    checkpoint = find_folder(tmp_path / "checkpoint")
+    other = compare(find_folder(source), checkpoint, tiny.wanted(Sizes(64, 256)))
+    assert {fault for _, fault in other} == {
+        "[4, 384, 64] is no shape of 64 × 256",
+        "[4, 64, 192] is no shape of 64 × 256",
+    }
+    found = compare(find_folder(source), checkpoint, tiny.wanted(Sizes(64, 192)))
+    assert next(found)[1] is None
+    os.truncate(source / "model-rank-0-part-0.safetensors", 5000)
+    with pytest.raises(PolicyError, match="became shorter while it was read"):
+        list(found)

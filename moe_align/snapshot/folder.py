@@ -161,12 +161,12 @@ def _indexed(index: Path) -> tuple[set[str], list[str]]:
     try:
         with open(index, "rb") as file:
             text = file.read(_MOST_INDEX_BYTES + 1)
-        if len(text) > _MOST_INDEX_BYTES:
-            raise _problem("N003", f"`{index}` is larger than {_MOST_INDEX_BYTES} bytes")
-        weights = json.loads(text)["weight_map"]
-        named = {name for name in weights.values() if isinstance(name, str)}
     except OSError as fault:
         raise _problem("N001", f"`{index}` cannot be read: {fault.strerror}") from None
+    if len(text) > _MOST_INDEX_BYTES:
+        raise _problem("N003", f"`{index}` is larger than {_MOST_INDEX_BYTES} bytes")
+    try:
+        named = {name for name in json.loads(text)["weight_map"].values() if isinstance(name, str)}
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise _problem("N004", f"`{index}` is no index: a `weight_map` is meant") from None
     outside = {name for name in named if name != os.path.basename(name) or name in ("", ".", "..")}

@@ -8,7 +8,7 @@ from ..parallel import vllm_experts
 from ..record import NamedTuple
 from .folder import whole_shards
 from .headers import BITS
-from .layout import SCALES, WEIGHTS, parameter_of
+from .layout import SCALES, WEIGHTS, is_number, parameter_of
 from .names import read_name
 from .rewrite import need_numpy, neutral_of
 
@@ -50,7 +50,7 @@ def compare(folder: Folder, checkpoint: Folder, wanted: Wanted) -> Iterator[tupl
     for shard, header in whole_shards(folder):
         for tensor in header.tensors:
             name = read_name(tensor.name, wanted.main_layers)
-            if name.kind != "routed" or not (name.part in WEIGHTS or name.part in SCALES):
+            if name.kind != "routed" or is_number(wanted.scheme, name.part) or not _group(name.part):
                 continue
             parameter = parameter_of(
                 wanted.layer(tensor.shape[0], wanted.allocated),
@@ -80,7 +80,8 @@ def _places(checkpoint: Folder, wanted: Wanted) -> dict[Key, Place]:
 
 
 def _group(part: str) -> str:
-    return "weight" if part in WEIGHTS else "scale" if part in SCALES else part
+    """What a part is called whoever names it; empty where it is none that is compared."""
+    return "weight" if part in WEIGHTS else "scale" if part in SCALES else ""
 
 
 def _differs(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .layout import DTYPES, NUMBERS, SCALES, SHAPED, WEIGHTS, parameter_of
+from .layout import DTYPES, SCALES, SHAPED, WEIGHTS, is_number, parameter_of
 from .manifest import Sizes
 
 TYPE_CHECKING = False
@@ -27,7 +27,7 @@ def shown(name: Name) -> str:
 def engine_tensor(wanted: Wanted, name: Name, shape: tuple[int, ...], dtype: str, share: int) -> Judged:
     """What copying a saved parameter into one that is allocated today does."""
     part = name.part
-    if part in NUMBERS or (part in SCALES and wanted.scheme == "fp8_tensor"):
+    if is_number(wanted.scheme, part):
         return _numbers(shape, share)
     layer = wanted.layer(share, wanted.allocated)
     known = parameter_of(layer, name.projection or "", part, interleaved=wanted.interleaved)
@@ -69,7 +69,7 @@ def checkpoint_tensor(wanted: Wanted, name: Name, shape: tuple[int, ...], dtype:
     """What cutting a checkpoint's tensor into ranks does: a loader pads what has native sizes."""
     if wanted.scheme not in SHAPED:
         return None, CANNOT_KNOW, f"each method packs {wanted.scheme} in its own way"
-    if name.part in NUMBERS or (name.part in SCALES and wanted.scheme == "fp8_tensor"):
+    if is_number(wanted.scheme, name.part):
         return None, FITS, None
     native = Sizes(wanted.native.hidden, wanted.whole)
     parameter = parameter_of(

@@ -45,8 +45,7 @@ DTYPES: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {
     "int8_w8a8": (frozenset({"I8"}), frozenset({"F32", "BF16"})),
 }
 
-#: Numbers for an expert or a projection of it: no size runs along them.
-NUMBERS = frozenset({"weight_scale_2", "input_scale", "weight_global_scale", "input_global_scale"})
+_NUMBERS = frozenset({"weight_scale_2", "input_scale", "weight_global_scale", "input_global_scale"})
 
 #: Parts of a projection that have a scale for each block.
 SCALES = frozenset({"weight_scale", "weight_scale_inv", "scale", "scale_inv", "scales"})
@@ -95,6 +94,11 @@ class Parameter(NamedTuple):
         return (experts, *(axis.parts * axis.cells(sizes[axis.size]) for axis in axes))
 
 
+def is_number(scheme: str, part: str) -> bool:
+    """Whether a part holds numbers for an expert or a projection of it, so that no size runs along it."""
+    return part in _NUMBERS or (part in SCALES and scheme == "fp8_tensor")
+
+
 def parameter_of(
     experts: Experts, projection: str, part: str, *, interleaved: bool = False
 ) -> Parameter | None:
@@ -112,7 +116,7 @@ def parameter_of(
     if part in WEIGHTS:
         cell = 8 // scheme.bits if scheme.bits < 8 else 1
         return Parameter(Axis(sizes[0], 1, shards, False, interleaved), Axis(sizes[1], cell), False)
-    if part in SCALES:
+    if part in SCALES and scheme.scale_bits:
         return _scale(experts, scheme, sizes, shards, interleaved)
     return None
 
@@ -125,8 +129,6 @@ def _scale(
         if experts.block is None:
             return None
         rows, columns = experts.block
-    if rows == WHOLE and columns == WHOLE:
-        return None
     if interleaved and rows != 1:
         # A block of rows would hold gate and up of half as many elements: no engine is known to do so.
         return None

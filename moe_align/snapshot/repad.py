@@ -7,6 +7,7 @@ has, the target holds a journal of what it will become, by which a second run kn
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from ..errors import PolicyError, Problem
 from ..record import NamedTuple
@@ -264,7 +265,9 @@ def _copy(path: Path, beside: Path, final: Path) -> None:
 
 
 def _without(path: Path) -> None:
-    path.unlink(missing_ok=True)
+    # What cannot be removed is met again, and told, by whoever writes there.
+    with suppress(OSError):
+        path.unlink()
 
 
 def _unusable(target: Path, said: str, fix: str) -> PolicyError:

@@ -6,7 +6,7 @@ from ..errors import PolicyError, Problem
 from ..record import NamedTuple
 from .headers import BITS
 from .judge import shown
-from .layout import NUMBERS, SCALES, parameter_of
+from .layout import SCALES, is_number, parameter_of
 from .manifest import Sizes
 from .names import read_name
 
@@ -69,7 +69,7 @@ def change_of(tensor: Tensor, saved: Sizes, wanted: Wanted) -> Change | None:
         PolicyError: an expert tensor whose layout is not known, or not that of these sizes.
     """
     name = read_name(tensor.name, wanted.main_layers)
-    if name.kind != "routed" or name.part in NUMBERS:
+    if name.kind != "routed" or is_number(wanted.scheme, name.part):
         return None
     experts = tensor.shape[0] if tensor.shape else 0
     layer = wanted.layer(experts, wanted.allocated)

@@ -103,12 +103,9 @@ def wanted_of(
 
 def _sizes(decision: Decision) -> tuple[Sizes, Sizes] | None:
     hidden, intermediate = decision.hidden, decision.intermediate
-    if hidden.native is None or intermediate.native is None:
-        return None
-    if hidden.allocated is None or intermediate.allocated is None:
-        return None
-    native = Sizes(hidden.native, intermediate.native)
-    return native, Sizes(hidden.allocated, intermediate.allocated)
+    sizes = (hidden.native, intermediate.native, hidden.allocated, intermediate.allocated)
+    given = [size for size in sizes if size is not None]
+    return (Sizes(*given[:2]), Sizes(*given[2:])) if len(given) == len(sizes) else None
 
 
 def _wanted(
