@@ -103,7 +103,7 @@ INTEGERS: dict[str, str] = {
     "act_bytes": "bytes of one activation element",
     "max_tokens": "tokens of the largest batch",
     "hidden": "expert hidden size as it enters the phase",
-    "intermediate_per_partition": "one gate or up half of one expert on one MoE-TP rank, as it enters the phase",
+    "intermediate_per_partition": "one gate or up half of one expert on one rank, as it enters the phase",
     "native_hidden": "expert hidden size before any padding",
     "native_intermediate": "intermediate size per partition before any padding",
     "intermediate": "intermediate size of one expert of the model, before the split",

@@ -51,18 +51,24 @@ def _sort_of_condition(value: Any) -> str | None:
     return "not" if isinstance(value, Without) else "bounds" if isinstance(value, Between) else None
 
 
-Condition = TypeAliasType("Condition", Annotated[
-    Annotated[Scalar, Tag("value")]
-    | Annotated[list[Scalar], Field(min_length=1), Tag("list")]
-    | Annotated[Without, Tag("not")]
-    | Annotated[Between, Tag("bounds")],
-    Discriminator(_sort_of_condition),
-])
+Condition = TypeAliasType(
+    "Condition",
+    Annotated[
+        Annotated[Scalar, Tag("value")]
+        | Annotated[list[Scalar], Field(min_length=1), Tag("list")]
+        | Annotated[Without, Tag("not")]
+        | Annotated[Between, Tag("bounds")],
+        Discriminator(_sort_of_condition),
+    ],
+)
 
-Item = TypeAliasType("Item", Annotated[
-    Annotated[Positive, Tag("integer")] | Annotated[Name, Tag("fact")],
-    Discriminator(lambda value: "fact" if isinstance(value, str) else "integer"),
-])
+Item = TypeAliasType(
+    "Item",
+    Annotated[
+        Annotated[Positive, Tag("integer")] | Annotated[Name, Tag("fact")],
+        Discriminator(lambda value: "fact" if isinstance(value, str) else "integer"),
+    ],
+)
 
 
 class Times(_Model):
@@ -112,16 +118,19 @@ def _sort_of_multiple(value: Any) -> str | None:
     return None
 
 
-Multiple = TypeAliasType("Multiple", Annotated[
-    Annotated[Positive, Tag("integer")]
-    | Annotated[Name, Tag("name")]
-    | Annotated[Times, Tag("multiple")]
-    | Annotated[Lcm, Tag("lcm")]
-    | Annotated[Max, Tag("max")]
-    | Annotated[Snap, Tag("snap")]
-    | Annotated[Bytes, Tag("bytes")],
-    Discriminator(_sort_of_multiple),
-])
+Multiple = TypeAliasType(
+    "Multiple",
+    Annotated[
+        Annotated[Positive, Tag("integer")]
+        | Annotated[Name, Tag("name")]
+        | Annotated[Times, Tag("multiple")]
+        | Annotated[Lcm, Tag("lcm")]
+        | Annotated[Max, Tag("max")]
+        | Annotated[Snap, Tag("snap")]
+        | Annotated[Bytes, Tag("bytes")],
+        Discriminator(_sort_of_multiple),
+    ],
+)
 
 
 class Count(_Model):
@@ -158,17 +167,20 @@ def _sort_of_align(value: Any) -> str | None:
 _MULTIPLE_KEYS = {"multiple", "at_least", "lcm", "max", "snap", "bytes"}
 
 
-Align = TypeAliasType("Align", Annotated[
-    Annotated[Positive, Tag("integer")]
-    | Annotated[Name, Tag("name")]
-    | Annotated[Times, Tag("multiple")]
-    | Annotated[Lcm, Tag("lcm")]
-    | Annotated[Max, Tag("max")]
-    | Annotated[Snap, Tag("snap")]
-    | Annotated[Bytes, Tag("bytes")]
-    | Annotated[PerDimension, Tag("dimensions")],
-    Discriminator(_sort_of_align),
-])
+Align = TypeAliasType(
+    "Align",
+    Annotated[
+        Annotated[Positive, Tag("integer")]
+        | Annotated[Name, Tag("name")]
+        | Annotated[Times, Tag("multiple")]
+        | Annotated[Lcm, Tag("lcm")]
+        | Annotated[Max, Tag("max")]
+        | Annotated[Snap, Tag("snap")]
+        | Annotated[Bytes, Tag("bytes")]
+        | Annotated[PerDimension, Tag("dimensions")],
+        Discriminator(_sort_of_align),
+    ],
+)
 
 
 class InBytes(_Model):
@@ -177,10 +189,13 @@ class InBytes(_Model):
     bytes: Positive
 
 
-Amount = TypeAliasType("Amount", Annotated[
-    Annotated[Positive, Tag("elements")] | Annotated[InBytes, Tag("bytes")],
-    Discriminator(lambda value: "bytes" if isinstance(value, (dict, InBytes)) else "elements"),
-])
+Amount = TypeAliasType(
+    "Amount",
+    Annotated[
+        Annotated[Positive, Tag("elements")] | Annotated[InBytes, Tag("bytes")],
+        Discriminator(lambda value: "bytes" if isinstance(value, (dict, InBytes)) else "elements"),
+    ],
+)
 
 
 class Add(_Model):
@@ -215,10 +230,13 @@ class FlooredPad(_Model):
     times: Positive = 1
 
 
-Pad = TypeAliasType("Pad", Annotated[
-    Annotated[Literal["exact", "zero", "absent"], Tag("name")] | Annotated[FlooredPad, Tag("floor")],
-    Discriminator(lambda value: "floor" if isinstance(value, (dict, FlooredPad)) else "name"),
-])
+Pad = TypeAliasType(
+    "Pad",
+    Annotated[
+        Annotated[Literal["exact", "zero", "absent"], Tag("name")] | Annotated[FlooredPad, Tag("floor")],
+        Discriminator(lambda value: "floor" if isinstance(value, (dict, FlooredPad)) else "name"),
+    ],
+)
 
 
 class Declare(_Model):
@@ -279,10 +297,13 @@ class Demand(_Model):
     at_most: Literal["actual"] | None = None
 
 
-DemandOf = TypeAliasType("DemandOf", Annotated[
-    Annotated[Positive, Tag("integer")] | Annotated[Demand, Tag("mapping")],
-    Discriminator(lambda value: "mapping" if isinstance(value, (dict, Demand)) else "integer"),
-])
+DemandOf = TypeAliasType(
+    "DemandOf",
+    Annotated[
+        Annotated[Positive, Tag("integer")] | Annotated[Demand, Tag("mapping")],
+        Discriminator(lambda value: "mapping" if isinstance(value, (dict, Demand)) else "integer"),
+    ],
+)
 
 
 class Demands(_Model):
@@ -317,14 +338,20 @@ class ScopedAlias(_Model):
     name: Text
 
 
-AliasOf = TypeAliasType("AliasOf", Annotated[
-    Annotated[Text, Tag("name")] | Annotated[ScopedAlias, Tag("scoped")],
-    Discriminator(lambda value: "scoped" if isinstance(value, (dict, ScopedAlias)) else "name"),
-])
-OneOrMore = TypeAliasType("OneOrMore", Annotated[
-    Annotated[Scalar, Tag("one")] | Annotated[list[Scalar], Field(min_length=1), Tag("more")],
-    Discriminator(lambda value: "more" if isinstance(value, list) else "one"),
-])
+AliasOf = TypeAliasType(
+    "AliasOf",
+    Annotated[
+        Annotated[Text, Tag("name")] | Annotated[ScopedAlias, Tag("scoped")],
+        Discriminator(lambda value: "scoped" if isinstance(value, (dict, ScopedAlias)) else "name"),
+    ],
+)
+OneOrMore = TypeAliasType(
+    "OneOrMore",
+    Annotated[
+        Annotated[Scalar, Tag("one")] | Annotated[list[Scalar], Field(min_length=1), Tag("more")],
+        Discriminator(lambda value: "more" if isinstance(value, list) else "one"),
+    ],
+)
 
 
 class Value(_Model):
@@ -336,10 +363,15 @@ class Value(_Model):
     note: Text | None = None
 
 
-ValueOf = TypeAliasType("ValueOf", Annotated[
-    Annotated[Value, Tag("value")] | Annotated[list[Scalar], Tag("group")] | Annotated[None, Tag("bare")],
-    Discriminator(lambda value: "group" if isinstance(value, list) else "bare" if value is None else "value"),
-])
+ValueOf = TypeAliasType(
+    "ValueOf",
+    Annotated[
+        Annotated[Value, Tag("value")] | Annotated[list[Scalar], Tag("group")] | Annotated[None, Tag("bare")],
+        Discriminator(
+            lambda value: "group" if isinstance(value, list) else "bare" if value is None else "value"
+        ),
+    ],
+)
 
 
 class PackFile(_Model):

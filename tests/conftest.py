@@ -1,4 +1,4 @@
-"""The laws run on the same examples each time; `--hypothesis-seed` tries others."""
+"""Laws run on the same examples each time, however busy the machine is; `--hypothesis-seed` tries others."""
 
 from __future__ import annotations
 
