@@ -131,7 +131,7 @@ def _plan(policy: Policy, facts: Facts) -> tuple[int, int] | None:
     flow = found[0].flow
     if _may_refuse(flow.hidden) or _may_refuse(flow.intermediate):
         return None
-    hidden, intermediate = _only_rounded(flow.hidden.created), _only_rounded(flow.intermediate.created)
+    hidden, intermediate = (_only_rounded(size.created or size) for size in (flow.hidden, flow.intermediate))
     return None if hidden is None or intermediate is None else (hidden, intermediate)
 
 
@@ -141,9 +141,9 @@ def _may_refuse(dimension: Dimension) -> bool:
     return dimension.required or bool(dimension.needs) or snapped
 
 
-def _only_rounded(dimension: Dimension | None) -> int | None:
+def _only_rounded(dimension: Dimension) -> int | None:
     """The multiple to which an open size is rounded up, if nothing else is done to it."""
-    if dimension is None or dimension.native is not None:
+    if dimension.native is not None:
         return None
     if not dimension.steps:
         return 1

@@ -237,3 +237,14 @@ def test_bound_sizes_know_what_is_refused_after_allocation(outcome: str, reason:
     for _ in range(2):
         with pytest.raises(PolicyError, match=f"rejected: {reason}"):
             bound(hidden=100, intermediate_per_partition=4)
+
+
+def test_bound_sizes_know_what_model_code_sets(tmp_path: Path) -> None:
+    head = "language: 1\npack: {0}\nphase: {1}\nrules:\n  - {{id: all, why: a size, {2}}}\n"
+    (tmp_path / "a.yaml").write_text(head.format("a", "model", "set: {hidden: 200}"))
+    (tmp_path / "b.yaml").write_text(head.format("b", "allocate", "align: 64"))
+    bound = load_policy(tmp_path, WORDS, environ={}, built_in=False).bind(engine="vllm")
+    assert bound(hidden=100, intermediate_per_partition=4) == (256, 64)
+    assert bound(hidden=200, intermediate_per_partition=64) == (256, 64)
+    with pytest.raises(PolicyError, match="hidden is set to 200, below 201: a size"):
+        bound(hidden=201, intermediate_per_partition=4)
