@@ -389,7 +389,7 @@ def _settle(state: Known, key: str, value: Concrete, by: str) -> None:
         state.values[key] = value
         state.origin[key] = by
     elif known_value != value:
-        said = f"`{key}` is {known_value}, but {by} give {value}"
+        said = f"`{key}` is {known_value}, but {value} follows from {by}"
         raise PolicyError([Problem("F021", said, f"leave out `{key}`, or correct it")])
 
 

@@ -45,7 +45,9 @@ def layers_of(
     environ: Mapping[str, str] | None = None,
     built_in: bool = True,
 ) -> tuple[Layer, ...]:
-    """The layers: `rules`, over `MOE_ALIGN_RULES`, over the built-in one.
+    """The layers: `rules`, over `MOE_ALIGN_RULES`, over the built-in one; each path where it is nearest.
+
+    The folder of the built-in rules is the built-in layer, whoever names it.
 
     Raises:
         PolicyError: files or folders that do not exist or hold no rules, all of them at once.
@@ -54,7 +56,12 @@ def layers_of(
     said = [part for part in environment.get(VARIABLE, "").split(os.pathsep) if part]
     layers: list[Layer] = []
     problems: list[Problem] = []
+    seen = {os.path.realpath(built_in_rules())} if built_in else set()
     for path in [*(os.fspath(rule) for rule in rules), *said]:
+        real = os.path.realpath(path)
+        if real in seen:
+            continue
+        seen.add(real)
         try:
             layers.append(_layer(path))
         except PolicyError as fault:

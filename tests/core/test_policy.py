@@ -156,6 +156,16 @@ def test_layers_come_from_arguments_then_the_environment_then_the_package(tmp_pa
     assert lying.layers_of([], environ={}, built_in=False) == ()
 
 
+def test_a_path_that_is_named_twice_is_one_layer(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("language: 1\n")
+    (tmp_path / "link.yaml").symlink_to("a.yaml")
+    said = os.pathsep.join([str(tmp_path / "link.yaml"), lying.built_in_rules()])
+    found = lying.layers_of([tmp_path / "a.yaml"], environ={lying.VARIABLE: said})
+    assert [layer.name for layer in found] == [str(tmp_path / "a.yaml"), lying.BUILT_IN]
+    (again,) = lying.layers_of([lying.built_in_rules()], environ={}, built_in=False)
+    assert again.name == lying.built_in_rules()
+
+
 def test_the_environment_is_read_where_none_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(lying.VARIABLE, str(WORDS))
     assert lying.layers_of([], built_in=False)[0].name == str(WORDS)
