@@ -31,7 +31,8 @@ class Served:
     @property
     def tokens(self) -> list[list[int]]:
         """The tokens of each prompt."""
-        return self.found["tokens"]
+        tokens: list[list[int]] = self.found["tokens"]
+        return tokens
 
     @property
     def sizes(self) -> set[tuple[int, ...]]:

@@ -19,10 +19,18 @@ from vllm.model_executor.layers.fused_moe.routed_experts import RoutedExperts
 from vllm.model_executor.layers.quantization.base_config import QuantizationConfig
 from vllm.platforms import current_platform
 
+from moe_align.adapters.vllm.session import Session
+
+#: Wraps vLLM's layers for one test, with a session of a mode, and gives the session.
+Watch = Callable[..., Session]
+
+#: Makes texts the packs of the user's layer.
+Rules = Callable[..., None]
+
 PLATFORMS = ("cpu", "cuda", "rocm", "xpu", "tpu")
 
 
-class Given(QuantizationConfig):
+class Given(QuantizationConfig):  # type: ignore[misc]  # typed in the engine environment
     """A quantisation config that gives each expert layer the method that `make` makes."""
 
     def __init__(self, make: Callable[[Any], Any], name: str = "given") -> None:

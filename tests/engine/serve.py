@@ -35,7 +35,7 @@ def without_fill() -> None:
     """Take the adapter's fill away: what the poison then does shows that it is there."""
     from moe_align.adapters.vllm import session
 
-    session.fill_layer = lambda layer, sizes: 0
+    vars(session)["fill_layer"] = lambda layer, sizes: 0
 
 
 def watch_pads(seen: list[list[float]]) -> None:

@@ -6,10 +6,11 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moe_align import Facts, load_policy
@@ -23,8 +24,8 @@ from moe_align.adapters.aiter import (
     pad_arguments,
     tensor_arguments,
 )
-from moe_align.adapters.torch import expert_tensors
-from moe_align.decision import Launch
+from moe_align.adapters.torch import ExpertTensor, expert_tensors
+from moe_align.decision import Decision, Launch
 from moe_align.layout import Experts
 
 #: Where scripts/engine_env.sh puts the wheel.
@@ -85,16 +86,18 @@ def in_the_wheel(tmp_path: Path, code: str) -> object:
 
 
 @pytest.fixture(scope="module")
-def deepseek_v4_pro():
+def deepseek_v4_pro() -> tuple[Decision, tuple[ExpertTensor, ...]]:
     """The decision for one rank of eight, and the layer's tensors."""
     decision = load_policy(environ={}).resolve(
         Facts(backend="aiter_bf16", activation="silu", tp=8, hidden=7168, intermediate=3072, experts=384)
     )
-    sizes = decision.hidden.allocated, decision.intermediate.allocated
-    return decision, expert_tensors(Experts("mxfp4", 2, *sizes))
+    hidden, intermediate = decision.hidden.allocated, decision.intermediate.allocated
+    assert hidden is not None
+    assert intermediate is not None
+    return decision, expert_tensors(Experts("mxfp4", 2, hidden, intermediate))
 
 
-def test_the_arguments_bind_to_the_wheels_fused_moe(tmp_path, deepseek_v4_pro):
+def test_the_arguments_bind_to_the_wheels_fused_moe(tmp_path: Path, deepseek_v4_pro: Any) -> None:
     decision, tensors = deepseek_v4_pro
     keywords = {**tensor_arguments(tensors), **pad_arguments(decision)}
     code = f"""
@@ -109,7 +112,7 @@ answer = sorted(bound.arguments)
     assert keywords["w2"] == (2, 7168, 192)
 
 
-def test_the_wheels_shuffle_takes_the_padded_shapes(tmp_path, deepseek_v4_pro):
+def test_the_wheels_shuffle_takes_the_padded_shapes(tmp_path: Path, deepseek_v4_pro: Any) -> None:
     _, tensors = deepseek_v4_pro
     code = f"""
 import torch
@@ -120,7 +123,7 @@ answer = [list(shuffle_weight(weight).shape) for weight in weights]
     assert in_the_wheel(tmp_path, code) == [[2, 768, 3584], [2, 7168, 192]]
 
 
-def test_the_wheels_scale_shuffle_makes_no_cells_that_are_not_neutral(tmp_path):
+def test_the_wheels_scale_shuffle_makes_no_cells_that_are_not_neutral(tmp_path: Path) -> None:
     """By itself it leaves them as memory was, here 0xFF, which is a NaN."""
     code = """
 import torch
@@ -149,20 +152,20 @@ answer = [alone, filled, fp4_utils.e8m0_shuffle is before]
     ]
 
 
-def test_whole_tiles_are_left_as_they_are():
+def test_whole_tiles_are_left_as_they_are() -> None:
     scale = torch.zeros(256, 16, dtype=torch.uint8)
     assert fill_tiles(scale) is scale
 
 
-def test_the_wheel_is_told_by_its_files_and_its_version():
+def test_the_wheel_is_told_by_its_files_and_its_version() -> None:
     assert installed([str(WHEEL)]) == Installed("0.1.7.post2.dev18", False, WHEEL / "aiter")
 
 
-def test_no_aiter_is_none(tmp_path):
+def test_no_aiter_is_none(tmp_path: Path) -> None:
     assert installed([str(tmp_path)]) is None
 
 
-def test_the_unrelated_package_of_that_name_is_refused(tmp_path):
+def test_the_unrelated_package_of_that_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "aiter").mkdir()
     (tmp_path / "aiter" / "__init__.py").write_text("")
     (tmp_path / "aiter-0.13.dist-info").mkdir()
@@ -173,7 +176,7 @@ def test_the_unrelated_package_of_that_name_is_refused(tmp_path):
         installed([str(tmp_path)])
 
 
-def test_a_module_of_that_name_is_refused(tmp_path):
+def test_a_module_of_that_name_is_refused(tmp_path: Path) -> None:
     (tmp_path / "aiter.py").write_text("")
     with pytest.raises(WrongPackageError, match=r"aiter\.py is not AMD's AITER"):
         installed([str(tmp_path)])
@@ -188,7 +191,9 @@ def test_a_module_of_that_name_is_refused(tmp_path):
         (None, "0.1.7.post2", True),
     ],
 )
-def test_a_source_build_is_told_apart(tmp_path, distribution, version, is_build):
+def test_a_source_build_is_told_apart(
+    tmp_path: Path, distribution: str | None, version: str, is_build: bool
+) -> None:
     (tmp_path / "aiter").mkdir()
     (tmp_path / "aiter" / "fused_moe.py").write_text("")
     (tmp_path / "aiter" / "_version.py").write_text(f"__version__ = '{version}'\n")
@@ -202,13 +207,13 @@ def test_a_source_build_is_told_apart(tmp_path, distribution, version, is_build)
 
 
 @cache
-def some_decision():
+def some_decision() -> Decision:
     """Any decision that has sizes."""
     facts = Facts(backend="aiter_bf16", activation="swigluoai", hidden=2880, intermediate_per_partition=2880)
     return load_policy(environ={}).resolve(facts)
 
 
-def padded(hidden: int, intermediate: int, launch: Launch | None):
+def padded(hidden: int, intermediate: int, launch: Launch | None) -> Decision:
     """A decision that pads by so much, and declares that."""
     decision = some_decision()
     return decision._replace(
@@ -218,8 +223,9 @@ def padded(hidden: int, intermediate: int, launch: Launch | None):
     )
 
 
+@settings(deadline=None)  # the first example loads the rules
 @given(st.integers(0, 512), st.integers(0, 512))
-def test_exact_pads_never_hide_a_live_element(hidden, intermediate):
+def test_exact_pads_never_hide_a_live_element(hidden: int, intermediate: int) -> None:
     told = pad_arguments(padded(hidden, intermediate, None))
     assert told == {"hidden_pad": hidden, "intermediate_pad": intermediate}
     for reading in READINGS:
@@ -227,7 +233,7 @@ def test_exact_pads_never_hide_a_live_element(hidden, intermediate):
         assert told[reading.pad] // reading.floor * reading.floor <= actual
 
 
-def test_a_pad_that_the_caller_doubled_is_refused():
+def test_a_pad_that_the_caller_doubled_is_refused() -> None:
     """What vLLM declares at TP 1: AITER doubles by itself, so live columns would be skipped."""
     with pytest.raises(
         LiveElementsMaskedError, match=r"intermediate_pad 384 is read as 384 .* 192 live ones"
@@ -235,11 +241,11 @@ def test_a_pad_that_the_caller_doubled_is_refused():
         pad_arguments(padded(192, 192, Launch(128, 384)))
 
 
-def test_a_pad_that_is_not_declared_is_left_out():
+def test_a_pad_that_is_not_declared_is_left_out() -> None:
     assert pad_arguments(padded(192, 192, Launch(None, 128))) == {"intermediate_pad": 128}
 
 
-def test_a_decision_without_sizes_has_no_arguments():
+def test_a_decision_without_sizes_has_no_arguments() -> None:
     decision = load_policy(environ={}).resolve(Facts(backend="aiter_bf16", activation="silu"))
     with pytest.raises(ValueError, match="has no sizes"):
         pad_arguments(decision)

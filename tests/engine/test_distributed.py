@@ -1,6 +1,7 @@
 """adapters/distributed over real gloo groups: four processes, each with its own values."""
 
 import pickle
+from pathlib import Path
 
 import pytest
 import torch.distributed as dist
@@ -22,7 +23,7 @@ def _ask(rank: int, store: str, values: list[dict[str, str]], answers: mp.Simple
         dist.destroy_process_group()
 
 
-def _run(tmp_path, values: list[dict[str, str]]) -> dict[int, DisagreementError | None]:
+def _run(tmp_path: Path, values: list[dict[str, str]]) -> dict[int, DisagreementError | None]:
     context = mp.get_context("spawn")
     answers = context.SimpleQueue()
     mp.start_processes(
@@ -52,14 +53,14 @@ def _run(tmp_path, values: list[dict[str, str]]) -> dict[int, DisagreementError 
         ),
     ],
 )
-def test_every_rank_gets_the_same_answer(tmp_path, values, message):
+def test_every_rank_gets_the_same_answer(tmp_path: Path, values: list[dict[str, str]], message: str) -> None:
     answers = _run(tmp_path, values)
     assert {rank: error and str(error) for rank, error in answers.items()} == dict.fromkeys(
         range(WORLD), message
     )
 
 
-def test_the_error_survives_pickling():
+def test_the_error_survives_pickling() -> None:
     error = pickle.loads(pickle.dumps(DisagreementError("policy digest", {"a": (0, 1), "b": (2,)})))
     assert str(error) == "the ranks do not agree on the policy digest: ranks 0, 1: a; rank 2: b"
     assert error.by_value == {"a": (0, 1), "b": (2,)}

@@ -17,6 +17,9 @@ ROOT = HERE.parent.parent
 
 ALONE = {"VLLM_PLUGINS": "none"}
 
+#: The tokens of the checkpoint, and what was saved before repacking and after it.
+Snapshots = tuple[Served, Path, Path]
+
 RULES = """\
 language: 1
 pack: tiny
@@ -58,12 +61,12 @@ def moe_align(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
-def snapshots(model, tmp_path_factory) -> tuple[Served, Path, Path]:
+def snapshots(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Snapshots:
     """The tokens of the checkpoint, and two snapshots that the plugin was there to see saved."""
     created, processed = (tmp_path_factory.mktemp(name) for name in ("created", "processed"))
     for folder in (created, processed):
@@ -74,13 +77,13 @@ def snapshots(model, tmp_path_factory) -> tuple[Served, Path, Path]:
 
 
 @pytest.fixture
-def applied(tmp_path) -> dict[str, str]:
+def applied(tmp_path: Path) -> dict[str, str]:
     """A process in which a user's rule pads 96 to 128."""
     (tmp_path / "rules.yaml").write_text(RULES)
     return {"MOE_ALIGN_MODE": "apply", "MOE_ALIGN_RULES": str(tmp_path / "rules.yaml")}
 
 
-def test_the_plugin_writes_a_manifest(snapshots):
+def test_the_plugin_writes_a_manifest(snapshots: Snapshots) -> None:
     _, created, processed = snapshots
     for folder, layout in ((created, "created"), (processed, "processed")):
         manifest = json.loads((folder / "moe-align.json").read_text())
@@ -92,15 +95,14 @@ def test_the_plugin_writes_a_manifest(snapshots):
         assert len(manifest["policy"]) == 64
 
 
-def test_a_snapshot_loads_under_its_own_size(snapshots):
+def test_a_snapshot_loads_under_its_own_size(snapshots: Snapshots) -> None:
     served, created, _ = snapshots
-    for environment in (ALONE, {}):
-        loaded = load(created, environment)
+    for loaded in (load(created, ALONE), load(created, {})):
         assert loaded.status == 0, loaded.log
         assert loaded.tokens == served.tokens
 
 
-def test_under_another_size_vllm_loads_it_silently_wrong(snapshots):
+def test_under_another_size_vllm_loads_it_silently_wrong(snapshots: Snapshots) -> None:
     served, created, _ = snapshots
     loaded = load(created, ALONE, round_up=128)
     assert loaded.status == 0, loaded.log
@@ -108,10 +110,9 @@ def test_under_another_size_vllm_loads_it_silently_wrong(snapshots):
     assert loaded.tokens != served.tokens
 
 
-def test_the_plugin_refuses_it(snapshots, applied):
+def test_the_plugin_refuses_it(snapshots: Snapshots, applied: dict[str, str]) -> None:
     _, created, _ = snapshots
-    for environment, options in ((applied, {}), ({}, {"round_up": 128})):
-        refused = load(created, environment, **options)
+    for refused in (load(created, applied), load(created, {}, round_up=128)):
         assert refused.status != 0
         assert refused.said(f"allocated size is {HIDDEN} × 96, now {HIDDEN} × 128")
     unsafe = load(created, {**applied, "MOE_ALIGN_UNSAFE": "1"})
@@ -119,7 +120,7 @@ def test_the_plugin_refuses_it(snapshots, applied):
     assert unsafe.said("is loaded all the same")
 
 
-def test_repad_repairs_it(model, snapshots, applied, tmp_path):
+def test_repad_repairs_it(model: Path, snapshots: Snapshots, applied: dict[str, str], tmp_path: Path) -> None:
     served, created, _ = snapshots
     flags = [
         "--backend",
@@ -136,13 +137,12 @@ def test_repad_repairs_it(model, snapshots, applied, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "tensors are those of a fresh shard" in done.stdout
     assert moe_align("check", str(tmp_path / "new"), *flags).returncode == 0
-    for environment, options in ((applied, {}), (ALONE, {"round_up": 128})):
-        loaded = load(tmp_path / "new", environment, **options)
+    for loaded in (load(tmp_path / "new", applied), load(tmp_path / "new", ALONE, round_up=128)):
         assert loaded.status == 0, loaded.log
         assert loaded.tokens == served.tokens
 
 
-def test_repacked_experts_are_wrong_even_under_equal_sizes(snapshots, tmp_path):
+def test_repacked_experts_are_wrong_even_under_equal_sizes(snapshots: Snapshots, tmp_path: Path) -> None:
     """vLLM saves what its repacking left, and repacks it once more when it loads it."""
     served, created, processed = snapshots
     mixed = shutil.copytree(created, tmp_path / "mixed")
@@ -160,7 +160,7 @@ def test_repacked_experts_are_wrong_even_under_equal_sizes(snapshots, tmp_path):
     assert loaded.tokens != served.tokens
 
 
-def test_a_snapshot_that_vllm_saved_is_refused_before_it_fails(snapshots, tmp_path):
+def test_a_snapshot_that_vllm_saved_is_refused_before_it_fails(snapshots: Snapshots, tmp_path: Path) -> None:
     """Its CPU backend drops what it packs of linear layers, which the loader misses at the very end."""
     _, _, processed = snapshots
     failed = load(processed, ALONE)
@@ -176,3 +176,17 @@ def test_a_snapshot_that_vllm_saved_is_refused_before_it_fails(snapshots, tmp_pa
     repadded = moe_align("repad", str(processed), str(tmp_path / "new"), *flags, "--to", "intermediate=128")
     assert repadded.returncode == 2
     assert "repacked after loading" in repadded.stderr
+
+
+def test_two_ranks_write_one_manifest(model: Path, tmp_path: Path) -> None:
+    shutil.copy(model / "config.json", tmp_path)
+    two = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
+    saved = serve(model, two, save_processed=str(tmp_path), tensor_parallel_size=2)
+    assert saved.status == 0, saved.log
+    manifest = json.loads((tmp_path / "moe-align.json").read_text())
+    assert manifest["parallel"] == {"tp": 2, "dp": 1, "moe_tp": 2, "moe_ep": 1, "pp": 1}
+    assert manifest["native"] == {"hidden": HIDDEN, "intermediate": MOE_INTERMEDIATE // 2}
+    flags = ["--backend", "cpu", "--platform", "cpu", "--vllm", "0.32.0"]
+    assert "saved by tp 2, and 1 load it" in moe_align("check", str(tmp_path), *flags).stdout
+    (tmp_path / "model-rank-1-part-0.safetensors").unlink()
+    assert "no file of rank 1" not in moe_align("check", str(tmp_path), *flags, "--tp", "2").stdout

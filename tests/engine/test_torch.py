@@ -1,5 +1,8 @@
 """adapters/torch: padded experts compute what native ones do, to the bit."""
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -31,7 +34,7 @@ CASES = [
 
 def same_bits(left: torch.Tensor, right: torch.Tensor) -> bool:
     """Whether two float32 tensors agree to the bit, signs of zeros included."""
-    return torch.equal(left.contiguous().view(torch.int32), right.contiguous().view(torch.int32))
+    return bool(torch.equal(left.contiguous().view(torch.int32), right.contiguous().view(torch.int32)))
 
 
 def rows_of_w13(native: int, allocated: int, activation: str, interleaved: bool) -> Padding:
@@ -46,7 +49,14 @@ sizes = st.tuples(st.integers(1, 9), st.integers(0, 7)).map(lambda pair: (pair[0
 
 @pytest.mark.parametrize(("activation", "interleaved", "biased"), CASES)
 @given(hidden=sizes, intermediate=sizes, seed=st.integers(0, 2**31))
-def test_padded_expert_gives_equal_bits(activation, interleaved, biased, hidden, intermediate, seed):
+def test_padded_expert_gives_equal_bits(
+    activation: str,
+    interleaved: bool,
+    biased: bool,
+    hidden: tuple[int, int],
+    intermediate: tuple[int, int],
+    seed: int,
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     native_rows = intermediate[0] * (2 if is_gated(activation) else 1)
     x = torch.randn(TOKENS, hidden[0], generator=generator)
@@ -71,7 +81,9 @@ def test_padded_expert_gives_equal_bits(activation, interleaved, biased, hidden,
 
 @pytest.mark.parametrize(("activation", "interleaved", "biased"), CASES)
 @pytest.mark.parametrize(("hidden", "intermediate"), [((64, 128), (96, 128)), ((96, 96), (32, 64))])
-def test_padded_mxfp4_expert_gives_equal_bits(activation, interleaved, biased, hidden, intermediate):
+def test_padded_mxfp4_expert_gives_equal_bits(
+    activation: str, interleaved: bool, biased: bool, hidden: tuple[int, int], intermediate: tuple[int, int]
+) -> None:
     generator = torch.Generator().manual_seed(7)
     native_rows = intermediate[0] * (2 if is_gated(activation) else 1)
     padded_rows = intermediate[1] * (2 if is_gated(activation) else 1)
@@ -118,7 +130,7 @@ def test_padded_mxfp4_expert_gives_equal_bits(activation, interleaved, biased, h
 
 
 @pytest.mark.parametrize("activation", ["silu", "relu2_no_mul"])
-def test_padded_fp8_block_expert_gives_equal_bits(activation):
+def test_padded_fp8_block_expert_gives_equal_bits(activation: str) -> None:
     generator = torch.Generator().manual_seed(11)
     block, hidden, intermediate = 16, (32, 48), (32, 64)
     halves = 2 if is_gated(activation) else 1
@@ -167,7 +179,7 @@ paddings = st.lists(
 
 
 @given(paddings)
-def test_unpad_undoes_pad(dims):
+def test_unpad_undoes_pad(dims: list[Padding]) -> None:
     native = torch.randn([each.parts * each.native for each in dims])
     padded = pad(native, dims, 5)
     assert list(padded.shape) == [each.parts * each.allocated for each in dims]
@@ -176,7 +188,7 @@ def test_unpad_undoes_pad(dims):
 
 
 @given(paddings)
-def test_fill_writes_every_pad_and_no_live_cell(dims):
+def test_fill_writes_every_pad_and_no_live_cell(dims: list[Padding]) -> None:
     padded = pad(torch.randn([each.parts * each.native for each in dims]), dims, float("nan"))
     live = unpad(padded, dims)
     fill_pads(padded, dims, 0)
@@ -193,14 +205,16 @@ def test_fill_writes_every_pad_and_no_live_cell(dims):
         (torch.uint8, 127, 127),
     ],
 )
-def test_one_byte_formats_are_filled_with_the_byte_that_means_the_value(dtype, value, byte):
+def test_one_byte_formats_are_filled_with_the_byte_that_means_the_value(
+    dtype: torch.dtype, value: float, byte: int
+) -> None:
     tensor = torch.full((2, 4), 0xFF, dtype=torch.uint8).view(dtype)
     fill_pads(tensor, [Padding(1, 3, 4)], value)
     assert tensor.view(torch.uint8).tolist() == [[0xFF, 0xFF, 0xFF, byte]] * 2
 
 
 @given(st.integers(1, 4), st.integers(1, 3), st.integers(0, 2), st.integers(1, 2))
-def test_each_rank_gets_its_rows_of_both_halves(tp_size, native, extra, parts):
+def test_each_rank_gets_its_rows_of_both_halves(tp_size: int, native: int, extra: int, parts: int) -> None:
     whole = torch.arange(parts * tp_size * native * 2).reshape(parts * tp_size * native, 2)
     dims = [Padding(0, native, native + extra, parts)]
     shards = []
@@ -212,23 +226,23 @@ def test_each_rank_gets_its_rows_of_both_halves(tp_size, native, extra, parts):
     assert torch.equal(torch.cat(shards, dim=1).flatten(0, 1), whole)
 
 
-def test_a_dimension_that_is_not_split_is_the_same_on_every_rank():
+def test_a_dimension_that_is_not_split_is_the_same_on_every_rank() -> None:
     buffer = torch.full((4, 3), 9)
     load_shard(buffer, torch.ones(3, 3, dtype=torch.long), [Padding(0, 3, 4)], None, 1, 2)
     assert buffer.tolist() == [[1] * 3] * 3 + [[0] * 3]
 
 
-def test_a_checkpoint_tensor_of_another_size_is_refused():
+def test_a_checkpoint_tensor_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match=r"2 shards of \(3, 2\) make \(6, 2\)"):
         load_shard(torch.empty(4, 2), torch.empty(8, 2), [Padding(0, 3, 4)], 0, 0, 2)
 
 
-def test_a_tensor_of_another_size_is_refused():
+def test_a_tensor_of_another_size_is_refused() -> None:
     with pytest.raises(ValueError, match="holds 5 cells, not 1 × 3"):
         pad(torch.empty(5), [Padding(0, 3, 4)])
 
 
-def test_meta_tensors_keep_their_shape_and_hold_nothing():
+def test_meta_tensors_keep_their_shape_and_hold_nothing() -> None:
     padded = pad(torch.empty(6, 4, device="meta"), [Padding(0, 3, 4, parts=2)])
     assert padded.is_meta
     assert padded.shape == (8, 4)
@@ -247,21 +261,23 @@ def test_meta_tensors_keep_their_shape_and_hold_nothing():
         pytest.param(384, 384, 512, 1, 288, id="six-bits-an-element"),
     ],
 )
-def test_padding_counts_cells_of_the_tensor(cells, native, allocated, parts, live):
+def test_padding_counts_cells_of_the_tensor(
+    cells: int, native: int, allocated: int, parts: int, live: int
+) -> None:
     assert padding_of(0, cells, native, allocated, parts) == Padding(0, live, cells // parts, parts)
 
 
-def test_parts_must_end_on_cells():
+def test_parts_must_end_on_cells() -> None:
     with pytest.raises(ValueError, match="3 cells do not split into 2 parts"):
         padding_of(0, 3, 2, 3, 2)
 
 
-def test_padding_below_native_is_no_padding():
+def test_padding_below_native_is_no_padding() -> None:
     with pytest.raises(ValueError, match="no padding of 4 cells to 3"):
         Padding(0, 4, 3)
 
 
-def layers():
+def layers() -> Iterator[Any]:
     """One layer of every scheme and method that `layout` knows, gated, and up alone with biases."""
     for key in SCHEMES:
         scheme, _, method = key.partition("/")
@@ -285,7 +301,7 @@ LAYERS = list(layers())
 
 
 @pytest.mark.parametrize("experts", LAYERS)
-def test_tensors_are_as_large_as_layout_says(experts):
+def test_tensors_are_as_large_as_layout_says(experts: Experts) -> None:
     tensors = expert_tensors(experts)
     made = allocate(tensors, "meta")
     for tensor in tensors:
@@ -293,13 +309,13 @@ def test_tensors_are_as_large_as_layout_says(experts):
     assert sum(tensor.nbytes for tensor in made.values()) == expert_bytes(experts).total
 
 
-def test_every_scheme_with_bytes_has_torch_types():
+def test_every_scheme_with_bytes_has_torch_types() -> None:
     assert STORAGE.keys() == {key.partition("/")[0] for key in SCHEMES}
 
 
 @pytest.mark.parametrize("experts", LAYERS)
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_allocated_pads_are_neutral(experts, interleaved):
+def test_allocated_pads_are_neutral(experts: Experts, interleaved: bool) -> None:
     tensors = expert_tensors(experts, native_hidden=192, native_intermediate=64, interleaved=interleaved)
     made = allocate(tensors)
     for described in tensors:
@@ -313,7 +329,7 @@ def test_allocated_pads_are_neutral(experts, interleaved):
         assert int((cells == neutral).all(-1).sum()) == tensor.numel() - live.numel()
 
 
-def test_mxfp4_pads_lie_behind_each_half_unless_rows_take_turns():
+def test_mxfp4_pads_lie_behind_each_half_unless_rows_take_turns() -> None:
     experts = Experts("mxfp4", 2, 256, 128)
     stacked, interleaved = (
         expert_tensors(experts, native_hidden=192, native_intermediate=96, interleaved=turns)[0]
@@ -325,6 +341,6 @@ def test_mxfp4_pads_lie_behind_each_half_unless_rows_take_turns():
 
 
 @pytest.mark.parametrize(("scheme", "missing"), [("fp8_block", "block"), ("int4_wna16", "group")])
-def test_a_block_that_the_checkpoint_gives_must_be_given(scheme, missing):
+def test_a_block_that_the_checkpoint_gives_must_be_given(scheme: str, missing: str) -> None:
     with pytest.raises(ValueError, match=f"`{scheme}` leaves its {missing} to the checkpoint"):
         expert_tensors(Experts(scheme, 1, 64, 64))

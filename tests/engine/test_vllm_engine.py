@@ -1,5 +1,6 @@
 """The plugin inside a real vLLM engine that serves a real, tiny model: tokens, sizes, messages."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -43,23 +44,26 @@ def register():
         os.environ["MOE_ALIGN_RULES"] = os.environ["OTHER_RULES"]
 """
 
+#: Writes a user's layer and gives its folder.
+Rules = Callable[..., str]
+
 TWO_RANKS = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory) -> Path:
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
-def absent(model) -> Served:
+def absent(model: Path) -> Served:
     """What vLLM does without the plugin."""
     return serve(model, {"VLLM_PLUGINS": "none"})
 
 
 @pytest.fixture
-def rules(tmp_path):
-    """Writes a user's layer and gives its folder."""
+def rules(tmp_path: Path) -> Rules:
+    """Writes under the test's own folder."""
 
     def write(intermediate: int | str = 128, hidden: int | str = "native", **files: str) -> str:
         folder = tmp_path / f"rules-{hidden}-{intermediate}"
@@ -77,19 +81,19 @@ def sizes(intermediate: int, hidden: int = HIDDEN) -> tuple[int, ...]:
     return hidden, intermediate, EXPERTS, 2 * intermediate, hidden, EXPERTS, hidden, intermediate
 
 
-def test_vllm_alone_keeps_the_native_sizes(absent):
+def test_vllm_alone_keeps_the_native_sizes(absent: Served) -> None:
     assert absent.status == 0, absent.log
     assert absent.sizes == {sizes(MOE_INTERMEDIATE)}
     assert absent.said("moe-align ") == []
     assert len(set(absent.tokens[0])) > 6, "tokens that repeat would not tell right experts from wrong ones"
 
 
-def test_tokens_depend_on_the_experts(absent, tmp_path):
+def test_tokens_depend_on_the_experts(absent: Served, tmp_path: Path) -> None:
     other = serve(write_checkpoint(tmp_path / "other", seed=1), {"VLLM_PLUGINS": "none"})
     assert other.tokens != absent.tokens
 
 
-def test_observe_changes_nothing_and_reports_once(model, absent):
+def test_observe_changes_nothing_and_reports_once(model: Path, absent: Served) -> None:
     observed = serve(model, {})
     assert observed.status == 0, observed.log
     assert (observed.tokens, observed.sizes) == (absent.tokens, absent.sizes)
@@ -99,18 +103,18 @@ def test_observe_changes_nothing_and_reports_once(model, absent):
     assert observed.said("engine = policy in 2 of 2 layers · warnings 0 · layers not seen 0")
 
 
-def test_observe_says_what_a_users_rule_would_do(model, absent, rules):
+def test_observe_says_what_a_users_rule_would_do(model: Path, absent: Served, rules: Rules) -> None:
     observed = serve(model, {"MOE_ALIGN_RULES": rules(128)})
     assert (observed.tokens, observed.sizes) == (absent.tokens, absent.sizes)
     assert observed.said("layers 0–1: tiny/padded would allocate 128 × 128")
 
 
-def test_off_is_absent(model, absent):
+def test_off_is_absent(model: Path, absent: Served) -> None:
     off = serve(model, {"MOE_ALIGN_MODE": "off"})
     assert (off.tokens, off.said("moe-align ")) == (absent.tokens, [])
 
 
-def test_apply_pads_and_gives_the_same_tokens(model, absent, rules):
+def test_apply_pads_and_gives_the_same_tokens(model: Path, absent: Served, rules: Rules) -> None:
     """In memory that is NaN wherever it is not written."""
     applied = serve(model, {"MOE_ALIGN_MODE": "apply", "MOE_ALIGN_RULES": rules(128)}, poison=True)
     assert applied.status == 0, applied.log
@@ -122,14 +126,16 @@ def test_apply_pads_and_gives_the_same_tokens(model, absent, rules):
     assert applied.found["hash"] != absent.found["hash"]
 
 
-def test_without_the_fill_the_same_memory_gives_wrong_tokens(model, absent, rules):
+def test_without_the_fill_the_same_memory_gives_wrong_tokens(
+    model: Path, absent: Served, rules: Rules
+) -> None:
     environment = {"MOE_ALIGN_MODE": "apply", "MOE_ALIGN_RULES": rules(128)}
     unfilled = serve(model, environment, poison=True, without_fill=True)
     assert unfilled.sizes == {sizes(128)}
     assert unfilled.tokens != absent.tokens
 
 
-def test_pads_are_zero_again_after_a_reload(model, rules):
+def test_pads_are_zero_again_after_a_reload(model: Path, rules: Rules) -> None:
     """Seen where vLLM begins to repack: its CPU kernels give wrong tokens after any reload, padded or not."""
     environment = {"MOE_ALIGN_MODE": "apply", "MOE_ALIGN_RULES": rules(128)}
     reloaded = serve(model, environment, poison=True, reload=True)
@@ -140,18 +146,18 @@ def test_pads_are_zero_again_after_a_reload(model, rules):
         assert live > 0.5
 
 
-def test_apply_without_a_rule_that_wins_changes_nothing(model, absent):
+def test_apply_without_a_rule_that_wins_changes_nothing(model: Path, absent: Served) -> None:
     applied = serve(model, {"MOE_ALIGN_MODE": "apply"})
     assert (applied.tokens, applied.sizes) == (absent.tokens, absent.sizes)
 
 
 @pytest.fixture(scope="module")
-def two_ranks(model) -> Served:
+def two_ranks(model: Path) -> Served:
     """What vLLM does on two ranks without the plugin."""
     return serve(model, {**TWO_RANKS, "VLLM_PLUGINS": "none"}, tensor_parallel_size=2)
 
 
-def test_apply_on_two_ranks(model, two_ranks, rules):
+def test_apply_on_two_ranks(model: Path, two_ranks: Served, rules: Rules) -> None:
     environment = {**TWO_RANKS, "MOE_ALIGN_MODE": "apply", "MOE_ALIGN_RULES": rules(64)}
     applied = serve(model, environment, tensor_parallel_size=2)
     assert applied.status == 0, applied.log
@@ -163,7 +169,7 @@ def test_apply_on_two_ranks(model, two_ranks, rules):
     assert len(applied.said("moe-align apply · ")) == 1, "one table for the engine, not for each rank"
 
 
-def test_a_rank_with_other_rules_stops_the_start(model, rules, tmp_path):
+def test_a_rank_with_other_rules_stops_the_start(model: Path, rules: Rules, tmp_path: Path) -> None:
     more = plugin(tmp_path / "plugin", "other_rules_on_rank_1", OTHER_RULES_ON_RANK_1)
     environment = {
         **TWO_RANKS,
@@ -177,7 +183,7 @@ def test_a_rank_with_other_rules_stops_the_start(model, rules, tmp_path):
     assert not refused.said("moe-align: rank 0 has policy ")
 
 
-def test_a_wrong_rule_file_stops_the_start(model, rules):
+def test_a_wrong_rule_file_stops_the_start(model: Path, rules: Rules) -> None:
     folder = rules(128, wrong="language: 1\npack: wrong\nphase: allocate\nrules: [{id: x, algin: 3}]\n")
     refused = serve(model, {"MOE_ALIGN_MODE": "apply", "MOE_ALIGN_RULES": folder})
     assert refused.status != 0
@@ -185,7 +191,7 @@ def test_a_wrong_rule_file_stops_the_start(model, rules):
     assert refused.said("wrong.yaml:4:")
 
 
-def test_observe_goes_on_with_a_wrong_rule_file(model, absent, rules):
+def test_observe_goes_on_with_a_wrong_rule_file(model: Path, absent: Served, rules: Rules) -> None:
     folder = rules(128, wrong="language: 1\npack: wrong\nphase: allocate\nrules: [{id: x, algin: 3}]\n")
     observed = serve(model, {"MOE_ALIGN_RULES": folder})
     assert observed.tokens == absent.tokens
@@ -193,27 +199,27 @@ def test_observe_goes_on_with_a_wrong_rule_file(model, absent, rules):
     assert observed.said("wrong.yaml:4:")
 
 
-def test_an_unsafe_rule_stops_the_start(model, rules):
+def test_an_unsafe_rule_stops_the_start(model: Path, rules: Rules) -> None:
     refused = serve(model, {"MOE_ALIGN_MODE": "apply", "MOE_ALIGN_RULES": rules(128, kernel=CONTRACT)})
     assert refused.status != 0
     assert refused.said("tiny/padded breaks what a kernel demands of it: tiny-kernel/quarters")
     assert refused.said("MOE_ALIGN_UNSAFE=1")
 
 
-def test_an_unsafe_rule_can_be_forced(model, absent, rules):
+def test_an_unsafe_rule_can_be_forced(model: Path, absent: Served, rules: Rules) -> None:
     environment = {"MOE_ALIGN_MODE": "apply", "MOE_ALIGN_UNSAFE": "1"}
     forced = serve(model, {**environment, "MOE_ALIGN_RULES": rules(128, kernel=CONTRACT)})
     assert forced.tokens == absent.tokens
     assert forced.said("warning: layers 0–1: tiny-kernel/quarters (silent)")
 
 
-def test_a_padded_hidden_size_before_an_inner_router_stops_the_start(model, rules):
+def test_a_padded_hidden_size_before_an_inner_router_stops_the_start(model: Path, rules: Rules) -> None:
     refused = serve(model, {"MOE_ALIGN_MODE": "apply", "MOE_ALIGN_RULES": rules("native", 160)})
     assert refused.status != 0
     assert refused.said("would run its router on padded activations")
 
 
-def test_a_mode_that_is_none_is_refused(model):
+def test_a_mode_that_is_none_is_refused(model: Path) -> None:
     refused = serve(model, {"MOE_ALIGN_MODE": "aply"})
     assert refused.status != 0
     assert refused.said("MOE_ALIGN_MODE is `aply`")

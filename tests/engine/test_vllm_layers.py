@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from layers import DEEPSEEK_V4_PRO, Shape, build, configured, pretend
+from layers import DEEPSEEK_V4_PRO, Rules, Shape, Watch, build, configured, pretend
 from vllm.model_executor.layers.fused_moe import unquantized_fused_moe_method as unquantized
 from vllm.model_executor.layers.fused_moe.oracle.fp8 import Fp8MoeBackend
 from vllm.model_executor.layers.fused_moe.oracle.mxfp4 import Mxfp4MoeBackend
@@ -22,6 +22,8 @@ from moe_align.adapters.torch import unpad
 from moe_align.adapters.vllm.methods import METHODS, QuantMethod
 from moe_align.adapters.vllm.pads import Sizes, neutral, paddings_of
 from moe_align.adapters.vllm.session import StartRefused
+
+pytest_plugins = "watching"
 
 Make = Callable[[Any], Any]
 
@@ -44,7 +46,7 @@ def chosen(monkeypatch: Any, backend: Any) -> dict[str, Make]:
     }
 
 
-def test_deepseek_v4_pro_is_seen_as_it_is(monkeypatch, watched):
+def test_deepseek_v4_pro_is_seen_as_it_is(monkeypatch: pytest.MonkeyPatch, watched: Watch) -> None:
     pretend(monkeypatch, "rocm")
     session = watched()
     with configured():
@@ -68,7 +70,9 @@ HARDWARE = [
 
 @pytest.mark.parametrize("method", ["default", "gpt_oss", "online", "quark"])
 @pytest.mark.parametrize(("platform", "arch"), HARDWARE)
-def test_the_mirror_says_what_every_mxfp4_method_does(monkeypatch, watched, method, platform, arch):
+def test_the_mirror_says_what_every_mxfp4_method_does(
+    monkeypatch: pytest.MonkeyPatch, watched: Watch, method: Any, platform: str, arch: str
+) -> None:
     """For every backend, sensible or not; where the vocabulary excludes the pair, nothing is said."""
     pretend(monkeypatch, platform, arch)
     session = watched()
@@ -166,8 +170,14 @@ def cells_that_hold(value: float, tensor: torch.Tensor) -> int:
 @pytest.mark.parametrize(("scheme", "make"), PADDED)
 @pytest.mark.parametrize("tp_rank", [0, 1])
 def test_padded_layers_hold_the_checkpoint_and_neutral_pads(
-    monkeypatch, watched, rules, one_rank, scheme, make, tp_rank
-):
+    monkeypatch: pytest.MonkeyPatch,
+    watched: Watch,
+    rules: Rules,
+    one_rank: None,
+    scheme: str,
+    make: Any,
+    tp_rank: int,
+) -> None:
     """The same tensors through vLLM's own loader into a layer as vLLM makes it and into a padded one."""
     monkeypatch.setattr(
         unquantized, "select_unquantized_moe_backend", lambda moe_config: (UnquantizedMoeBackend.TRITON, None)
@@ -217,8 +227,8 @@ REFUSED = [
 
 @pytest.mark.parametrize(("outcome", "message"), REFUSED)
 def test_a_users_decision_that_cannot_be_carried_out_stops_the_start(
-    monkeypatch, watched, rules, one_rank, outcome, message
-):
+    monkeypatch: pytest.MonkeyPatch, watched: Watch, rules: Rules, one_rank: None, outcome: str, message: str
+) -> None:
     rules(layer_of_rules("mxfp4", outcome, phase="model" if "set" in outcome else "allocate"))
     make = chosen(monkeypatch, Mxfp4MoeBackend.NONE)["default"]
     with configured("other") as config:
@@ -231,7 +241,9 @@ def test_a_users_decision_that_cannot_be_carried_out_stops_the_start(
     assert message in str(refused.value)
 
 
-def test_blocks_of_the_checkpoint_must_not_lie_on_two_ranks(monkeypatch, watched, rules, one_rank):
+def test_blocks_of_the_checkpoint_must_not_lie_on_two_ranks(
+    monkeypatch: pytest.MonkeyPatch, watched: Watch, rules: Rules, one_rank: None
+) -> None:
     rules(layer_of_rules("mxfp4", "align: {intermediate: 256}"))
     make = chosen(monkeypatch, Mxfp4MoeBackend.NONE)["default"]
     with configured("other") as config:
@@ -243,7 +255,9 @@ def test_blocks_of_the_checkpoint_must_not_lie_on_two_ranks(monkeypatch, watched
             build(Shape(128, 96, tp=2), make)
 
 
-def test_elastic_expert_parallelism_is_refused(monkeypatch, watched, rules, one_rank):
+def test_elastic_expert_parallelism_is_refused(
+    monkeypatch: pytest.MonkeyPatch, watched: Watch, rules: Rules, one_rank: None
+) -> None:
     rules(layer_of_rules("mxfp4", "align: {intermediate: 256}"))
     make = chosen(monkeypatch, Mxfp4MoeBackend.NONE)["default"]
     with configured("other", enable_elastic_ep=True) as config:
@@ -269,8 +283,16 @@ LEFT_ALONE = [
 @pytest.mark.parametrize(("method", "model_type", "layer_class", "reason"), LEFT_ALONE)
 @pytest.mark.parametrize("mode", ["observe", "apply"])
 def test_layers_that_copy_strictly_keep_their_sizes(
-    monkeypatch, watched, rules, one_rank, method, model_type, layer_class, reason, mode
-):
+    monkeypatch: pytest.MonkeyPatch,
+    watched: Watch,
+    rules: Rules,
+    one_rank: None,
+    method: Any,
+    model_type: str,
+    layer_class: Any,
+    reason: str,
+    mode: str,
+) -> None:
     rules(layer_of_rules("mxfp4", "align: {intermediate: 256}"))
     make = chosen(monkeypatch, Mxfp4MoeBackend.NONE)[method]
     options = {} if layer_class is None else {"layer_class": layer_class}
@@ -284,7 +306,9 @@ def test_layers_that_copy_strictly_keep_their_sizes(
     assert any("wider/wider" in text and reason in text for text in said)
 
 
-def test_refined_blocks_are_left_alone(monkeypatch, watched, rules, one_rank):
+def test_refined_blocks_are_left_alone(
+    monkeypatch: pytest.MonkeyPatch, watched: Watch, rules: Rules, one_rank: None
+) -> None:
     monkeypatch.setattr(fp8, "select_fp8_moe_backend", lambda **kwargs: (Fp8MoeBackend.TRITON, None))
     monkeypatch.setattr(
         "vllm.model_executor.layers.fused_moe.oracle.fp8.get_tensor_model_parallel_world_size",
@@ -302,13 +326,13 @@ def test_refined_blocks_are_left_alone(monkeypatch, watched, rules, one_rank):
     assert "vLLM has refined the weight blocks" in record.notes[-1]
 
 
-class Homemade(mxfp4.FusedMoEMethodBase):
+class Homemade(mxfp4.FusedMoEMethodBase):  # type: ignore[misc]  # typed in the engine environment
     """A quant method of somebody's own."""
 
-    def create_weights(self, layer, num_experts, hidden_size, **sizes):
+    def create_weights(self, layer: Any, num_experts: int, hidden_size: int, **sizes: Any) -> None:
         self.created = (hidden_size, sizes["intermediate_size_per_partition"])
 
-    def get_fused_moe_quant_config(self, layer):
+    def get_fused_moe_quant_config(self, layer: Any) -> None:
         return None
 
 
@@ -324,7 +348,15 @@ class Listed(Homemade):
     ],
 )
 @pytest.mark.parametrize("mode", ["observe", "apply"])
-def test_what_no_pack_knows_is_said_and_left_alone(monkeypatch, watched, rules, one_rank, method, said, mode):
+def test_what_no_pack_knows_is_said_and_left_alone(
+    monkeypatch: pytest.MonkeyPatch,
+    watched: Watch,
+    rules: Rules,
+    one_rank: None,
+    method: Any,
+    said: str,
+    mode: str,
+) -> None:
     monkeypatch.setitem(METHODS, "Listed", QuantMethod("homemade"))
     rules(layer_of_rules("mxfp4", "align: {intermediate: 256}"))
     with configured("other") as config:
@@ -336,7 +368,9 @@ def test_what_no_pack_knows_is_said_and_left_alone(monkeypatch, watched, rules, 
     assert record.allocated == layer.quant_method.created == (128, 96)
 
 
-def test_a_difference_between_engine_and_pack_is_a_warning_that_names_both(monkeypatch, watched, one_rank):
+def test_a_difference_between_engine_and_pack_is_a_warning_that_names_both(
+    monkeypatch: pytest.MonkeyPatch, watched: Watch, one_rank: None
+) -> None:
     """As it would be if a release changed what it does: here the method rounds to 1024."""
     make = chosen(monkeypatch, Mxfp4MoeBackend.NONE)["default"]
     monkeypatch.setattr(
@@ -351,8 +385,8 @@ def test_a_difference_between_engine_and_pack_is_a_warning_that_names_both(monke
 
 
 def test_a_fault_of_the_adapter_in_observe_mode_is_logged_and_the_engine_goes_on(
-    monkeypatch, watched, caplog
-):
+    monkeypatch: pytest.MonkeyPatch, watched: Watch, caplog: pytest.LogCaptureFixture
+) -> None:
     make = chosen(monkeypatch, Mxfp4MoeBackend.NONE)["default"]
     monkeypatch.setattr("moe_align.adapters.vllm.session.read_layer", lambda *args: 1 / 0)
     session = watched()

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from moe_align.adapters.vllm import SUPPORTED, seam
 from moe_align.adapters.vllm.methods import METHODS, Lookup
 from moe_align.adapters.vllm.records import Heading, Record, table
+from moe_align.adapters.vllm.session import Session
 
-VLLM = Path(importlib.util.find_spec("vllm").origin).parent
+VLLM = Path(str(getattr(importlib.util.find_spec("vllm"), "origin", ""))).parent
 
 
 def in_a_fresh_process(code: str, **environment: str) -> str:
@@ -38,7 +40,7 @@ print(json.dumps([loaded, sorted({name.partition(".")[0] for name in loaded})]))
 """
 
 
-def test_registering_loads_nothing_of_vllm_and_no_yaml():
+def test_registering_loads_nothing_of_vllm_and_no_yaml() -> None:
     modules, packages = json.loads(in_a_fresh_process(REGISTER_TWICE))
     assert not {"torch", "yaml", "pydantic", "typer"} & set(packages)
     assert not [name for name in modules if name.startswith("vllm.")]
@@ -66,7 +68,7 @@ print("wrapped once")
 @pytest.mark.parametrize(
     "first", ["", "import vllm.model_executor.model_loader.base_loader, vllm.engine.arg_utils"]
 )
-def test_each_place_is_wrapped_once_before_or_after_it_is_imported(first):
+def test_each_place_is_wrapped_once_before_or_after_it_is_imported(first: str) -> None:
     assert in_a_fresh_process(first + WRAPS).splitlines()[-1] == "wrapped once"
 
 
@@ -80,10 +82,12 @@ def test_each_place_is_wrapped_once_before_or_after_it_is_imported(first):
         ("0.23.0", "observe"),
     ],
 )
-def test_a_vllm_that_is_not_known_is_only_observed(monkeypatch, caplog, version, mode):
+def test_a_vllm_that_is_not_known_is_only_observed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, version: str, mode: str
+) -> None:
     import vllm
 
-    installed = []
+    installed: list[Callable[[], Session]] = []
     monkeypatch.setattr(vllm, "__version__", version)
     monkeypatch.setattr(seam, "install", installed.append)
     monkeypatch.setenv("MOE_ALIGN_MODE", "apply")
@@ -129,7 +133,7 @@ NOT_METHODS = {
 }
 
 
-def test_every_quant_method_of_this_vllm_is_in_the_table(sources):
+def test_every_quant_method_of_this_vllm_is_in_the_table(sources: dict[str, ast.ClassDef]) -> None:
     methods = {name for name in sources if "FusedMoEMethodBase" in lineage(name, sources)}
     missing = {
         name for name in methods - NOT_METHODS.keys() if not set(lineage(name, sources)) & METHODS.keys()
@@ -138,7 +142,7 @@ def test_every_quant_method_of_this_vllm_is_in_the_table(sources):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_what_the_table_reads_exists(sources, name):
+def test_what_the_table_reads_exists(sources: dict[str, ast.ClassDef], name: str) -> None:
     if name not in sources:
         pytest.skip("of another release")
     text = "".join(ast.unparse(sources[each]) for each in lineage(name, sources) if each in sources)
@@ -163,7 +167,7 @@ def of_layer(number: int, **changed: object) -> Record:
     return record
 
 
-def test_the_table_groups_layers_that_are_alike():
+def test_the_table_groups_layers_that_are_alike() -> None:
     assert (
         table(HEADING, [of_layer(number) for number in range(61)])
         == """\
@@ -174,7 +178,7 @@ engine = policy in 61 of 61 layers · warnings 0 · layers not seen 0"""
     )
 
 
-def test_the_table_names_what_differs():
+def test_the_table_names_what_differs() -> None:
     wide = {"engine": (7168, 512), "allocated": (7168, 512), "created_bytes": 0}
     records = [
         of_layer(0),

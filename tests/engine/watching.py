@@ -1,20 +1,16 @@
 """Fixtures of the tests that build vLLM's layers in this process."""
 
-import importlib.util
+from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from layers import Rules, Watch
 
-# Engines run beside these tests: how long an example takes says nothing.
-settings.register_profile("engine", deadline=None)
-settings.load_profile("engine")
-
-if importlib.util.find_spec("vllm") is None:
-    raise RuntimeError("these tests run in the engine environment: scripts/engine_env.sh prints its python")
+from moe_align.adapters.vllm import seam
+from moe_align.adapters.vllm.session import Session
 
 
 @pytest.fixture(scope="session")
-def one_rank(tmp_path_factory):
+def one_rank(tmp_path_factory: pytest.TempPathFactory) -> None:
     """vLLM's process groups, of this process alone."""
     from vllm.config import VllmConfig, set_current_vllm_config
     from vllm.distributed import ensure_model_parallel_initialized, init_distributed_environment
@@ -26,12 +22,9 @@ def one_rank(tmp_path_factory):
 
 
 @pytest.fixture
-def watched(monkeypatch):
-    """Wraps vLLM's layers for one test, with a session of a mode, and gives the session."""
+def watched(monkeypatch: pytest.MonkeyPatch) -> Watch:
+    """Gives the session."""
     from vllm.model_executor.layers.fused_moe import routed_experts
-
-    from moe_align.adapters.vllm import seam
-    from moe_align.adapters.vllm.session import Session
 
     original = routed_experts.RoutedExperts.__init__
 
@@ -45,8 +38,8 @@ def watched(monkeypatch):
 
 
 @pytest.fixture
-def rules(monkeypatch, tmp_path):
-    """Makes texts the packs of the user's layer."""
+def rules(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Rules:
+    """Writes them and sets the environment."""
 
     def write(*packs: str) -> None:
         for number, text in enumerate(packs):
