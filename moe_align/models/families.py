@@ -194,7 +194,8 @@ FAMILIES: tuple[Family, ...] = (
         shared="routed",
     ),
     Family(
-        "DeepseekV4ForCausalLM DeepseekV41ForCausalLM DeepseekV4ForConditionalGeneration deepseek_v4 deepseek_v41",
+        "DeepseekV4ForCausalLM DeepseekV41ForCausalLM DeepseekV4ForConditionalGeneration "
+        "deepseek_v4 deepseek_v41",
         _DEEPSEEK,
         every_layer,
         shared="routed",
