@@ -134,8 +134,8 @@ def _others(policy: Policy, model: Model, first: Outcome) -> tuple[Report, ...]:
         for key, value in first.facts.items()
         if key not in _OF_ONE_ENGINE and not key.startswith("env.")
     }
-    if first.assumed_platform is not None:
-        del kept["platform"]
+    for key in first.machine or ():
+        del kept[key]
     found = []
     for other in sorted(policy.stack.vocabulary.domain("engine") - {str(engine)}):
         facts = Facts.of({**kept, "engine": other})

@@ -146,8 +146,7 @@ def planned(policy: Policy, model: Model, facts: Facts, gpus: int, watch: Watch 
         fix = f"leave out {', '.join(f'`--{key}`' for key in chosen)}, or use `check`"
         raise PolicyError([Problem("U021", "a plan chooses the parallel sizes itself", fix)])
     first = outcome(policy, facts, model)
-    if first.assumed_platform is not None:
-        facts = facts.having(platform=first.assumed_platform)
+    facts = Facts.of({**dict(facts.items()), **(first.machine or {})})
     engine = str(first.values["engine"])
     found, refused = _tried(policy, model, facts, _splits(engine, gpus), watch)
     refused += _fused(policy, model, facts, _splits(engine, gpus))

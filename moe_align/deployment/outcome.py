@@ -32,8 +32,8 @@ _PLATFORMS = {"atom": "rocm"}
 class Outcome(NamedTuple):
     """One deployment's outcome.
 
-    `facts` are all that were used, `values` all that is known, `assumed_platform` the platform that
-    had to be assumed. `layers` are the MoE layers that the bytes count, 1 where that is not known.
+    `facts` are all that were used, `values` all that is known, `machine` the platform and architecture
+    that had to be assumed. `layers` are the MoE layers that the bytes count, 1 where that is not known.
     `rule` is the contract behind a verdict, where it is none of the decision's own rule.
     """
 
@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
     decision: Decision
     cost: Cost | None
     layers: int
-    assumed_platform: str | None = None
+    machine: Mapping[str, str] | None = None
     rule: str | None = None
 
     @property
@@ -76,9 +76,16 @@ def outcome(policy: Policy, facts: Facts, model: Model | None) -> Outcome:
         PolicyError: unknown names, contradictions.
     """
     decision = policy.resolve(facts)
-    assumed = _platform(policy, facts, decision)
-    if assumed is not None:
-        facts = facts.having(platform=assumed)
+    machine: dict[str, str] = {}
+    platform = _platform(policy, facts, decision)
+    if platform is not None:
+        machine["platform"] = platform
+        facts = facts.having(platform=platform)
+        decision = policy.resolve(facts)
+    arch = _arch(policy, facts, decision)
+    if arch is not None:
+        machine["arch"] = arch
+        facts = facts.having(arch=arch)
         decision = policy.resolve(facts)
     if decision.status == "undecided":
         decision = _agreed(policy, facts, decision) or decision
@@ -88,7 +95,7 @@ def outcome(policy: Policy, facts: Facts, model: Model | None) -> Outcome:
     cost = None
     if decision.status == "decided":
         cost = layer_cost(decision, values, zero_points=bool(model and model.zero_points))
-    return Outcome(verdict, reason, facts, values, decision, cost, layers, assumed, rule)
+    return Outcome(verdict, reason, facts, values, decision, cost, layers, machine or None, rule)
 
 
 def _platform(policy: Policy, facts: Facts, decision: Decision) -> str | None:
@@ -105,6 +112,24 @@ def _platform(policy: Policy, facts: Facts, decision: Decision) -> str | None:
     except PolicyError:
         return None
     return usual if _verdict(there, facts) != _verdict(decision, facts) else None
+
+
+#: The architecture that is assumed where the answer hangs on it; FP4 weights are for machines that have FP4.
+_ARCHES = {"cuda": "sm90", "rocm": "gfx942"}
+_FP4_ARCHES = {"rocm": "gfx950"}
+
+
+def _arch(policy: Policy, facts: Facts, decision: Decision) -> str | None:
+    """The architecture that has to be assumed, where the answer hangs on it and an assumption settles it."""
+    if decision.status != "undecided" or "arch" not in decision.open or "arch" in facts:
+        return None
+    platform = str(facts.get("platform") or decision.implied.get("platform"))
+    values = known(policy.stack.vocabulary, facts).values
+    usual = _FP4_ARCHES if values.get("scheme") == "mxfp4" else {}
+    arch = usual.get(platform) or _ARCHES.get(platform)
+    if arch is None or _agreed(policy, facts, decision) is not None:
+        return None
+    return None if policy.resolve(facts.having(arch=arch)).status == "undecided" else arch
 
 
 def usual_platform(facts: Facts) -> str:

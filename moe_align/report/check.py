@@ -59,7 +59,7 @@ def check_plain(report: Report, digest: str) -> Plain:
         "scenarios": [_scenario_plain(one) for one in report.scenarios],
         "suggestions": [_way_plain(way) for way in report.ways],
         "other_engines": [_other_plain(other) for other in report.others],
-        "assumed": dict(first.decision.assumed),
+        "assumed": {**first.decision.assumed, **(first.machine or {})},
         "notes": [*_notes(report)],
         "policy": {"digest": digest},
     }
@@ -184,7 +184,7 @@ def _about(first: Outcome) -> Iterator[str]:
     for key in ("platform", "arch"):
         value = first.values.get(key)
         if value is not None:
-            assumed = " (assumed)" if key == "platform" and first.assumed_platform else ""
+            assumed = " (assumed)" if key in (first.machine or {}) else ""
             yield f"{value}{assumed}"
     for key in ("tp", "dp"):
         value = first.values.get(key)
