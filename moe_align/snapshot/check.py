@@ -85,7 +85,7 @@ def _reasons(
     if manifest is not None:
         pp = 1 + max(shard.pp for shard in folder.shards)
         for said in disagreements(manifest, wanted.manifest("", manifest.layout, pp)):
-            yield SILENT if "allocated" in said or "native" in said else FAILS, f"the manifest: {said}"
+            yield FAILS, f"the manifest: {said}"
     if folder.ranks != wanted.tp:
         yield FAILS, f"files of {folder.ranks} ranks are there, and TP {wanted.tp} loads them"
     if wanted.dp > 1:

@@ -155,7 +155,8 @@ def write_whole(path: Path, data: bytes) -> None:
     """Write a file so that its name stands for all of it at every moment, also after the power went."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with open(beside, "wb") as file:
+        beside.unlink(missing_ok=True)
+        with open(beside, "xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())

@@ -88,6 +88,8 @@ def repad(
         progress(done, total)
     _copy_others(folder, target)
     pp = 1 + max(shard.pp for shard in folder.shards)
+    if manifest and not wanted.engine_version:
+        wanted = wanted._replace(engine_version=manifest.engine_version)
     write_manifest(target, wanted.manifest(digest, CREATED, pp))
     _without(target / JOURNAL)
     tensors = sum(change is not None for plan in plans for change in plan.changes)

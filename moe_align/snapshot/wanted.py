@@ -7,7 +7,6 @@ from ..known import known
 from ..layout import Experts
 from ..parallel import vllm_experts
 from ..record import NamedTuple
-from ..versions import key_text
 from .layout import LEFT_ALONE
 from .manifest import Manifest, Sizes
 
@@ -98,7 +97,10 @@ def wanted_of(
     sizes = _sizes(decision)
     if lacking or sizes is None:
         return f"{', '.join(lacking) or 'the sizes'} of the layer must be known: give --model"
-    return _wanted(values, sizes, decision, model, layout)
+    release = facts.get("vllm")
+    made = _wanted(values, sizes, decision, model, layout)
+    # A release that was assumed is nothing to put on record.
+    return made._replace(engine_version=str(release) if release is not None else None)
 
 
 def _sizes(decision: Decision) -> tuple[Sizes, Sizes] | None:
@@ -118,7 +120,7 @@ def _wanted(
     native, allocated = sizes
     blocks = {**values, **dict(decision.blocks)}
     rows, columns = blocks.get("block_n"), blocks.get("block_k")
-    whole, release = values.get("intermediate"), values.get("vllm")
+    whole = values.get("intermediate")
     layers = (model.moe_layers, model.dense_layers) if model else (None, None)
     return Wanted(
         experts=_count(values.get("experts")),
@@ -135,7 +137,6 @@ def _wanted(
         moe_tp=_count(values.get("moe_tp")),
         moe_ep=_count(values.get("moe_ep")),
         interleaved=values.get("gate_layout") == "interleaved",
-        engine_version=key_text(release) if isinstance(release, tuple) else None,
         layout=layout,
         main_layers=sum(layers) if None not in layers else None,  # type: ignore[arg-type]
     )
