@@ -226,7 +226,7 @@ def _swallowed(regions: Regions, phase: Phase) -> Iterator[Finding]:
         for (_, low), (high, _) in pairwise(together.intervals):
             between = VersionSet(((low, high),)) if low else VersionSet(())
             taken = regions.space.box({**free.sets, key: between})
-            winner = next((part for part, _ in phase.winners(taken)), None)
+            winner = next((part for part, _ in phase.winners(taken) if part and part.rule), None)
             if low and winner and winner.rule:
                 part = next(part for part, members in ranges if members.intervals[-1][1] == low)
                 assert part.rule is not None

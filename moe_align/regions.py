@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from . import facts as keys
 from .facts import Facts
@@ -55,15 +56,16 @@ class Phase:
 
     def winners(self, box: Box, after: int = -1) -> Iterator[tuple[Part | None, Box]]:
         """The parts behind place `after` that match in `box`, each with its share; `None` where none does."""
-        rest = [box]
-        for part, asked in self.near(box):
-            if part.place <= after:
-                continue
-            yield from ((part, piece & asked) for piece in rest if not piece.isdisjoint(asked))
-            rest = list(outside(rest, [asked]))
-            if not rest:
-                return
-        yield from ((None, piece) for piece in rest if not piece.is_empty)
+        return shares(box, [(part, asked) for part, asked in self.near(box) if part.place > after])
+
+
+def shares(box: Box, asking: Sequence[tuple[Part, Box]]) -> Iterator[tuple[Part | None, Box]]:
+    """What of `box` is left to nobody (`None`), then what each part that asks for it gets, lazily."""
+    meeting = [(part, asked) for part, asked in asking if not box.isdisjoint(asked)]
+    yield from ((None, piece) for piece in outside([box], [asked for _, asked in meeting]))
+    for place, (part, asked) in enumerate(meeting):
+        earlier = [taken for _, taken in meeting[:place]]
+        yield from ((part, piece) for piece in outside([box & asked], earlier))
 
 
 class Regions:
@@ -73,11 +75,20 @@ class Regions:
         self.stack = stack
         self.space = space or space_of([stack])
         self._phases: dict[str, Phase] = {}
+        self._memos: dict[tuple[str, str], dict[Any, Any]] = {}
 
     def phase(self, name: str) -> Phase:
         if name not in self._phases:
             self._phases[name] = Phase(self.space, self.stack.phases[name])
         return self._phases[name]
+
+    def part(self, rule: Rule) -> Part:
+        """The part of a rule."""
+        return next(part for part in self.phase(rule.phase).parts if part.rule is rule)
+
+    def memo(self, of: str, about: str) -> dict[Any, Any]:
+        """What an analysis wants to find once: a dictionary that lives as long as the regions."""
+        return self._memos.setdefault((of, about), {})
 
     def spoken_for(self, pack: Pack) -> tuple[Box, ...]:
         """Everything that a pack says it is about: what it needs, in the releases that it covers."""

@@ -8,15 +8,15 @@ Conditions on sizes are turned back into conditions on the entering ones, as `re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import count, product
 
 from .flow import Dimension, Flow, apply, entering_part, fitted_blocks, number, walked
 from .known import Known
 from .packs import DIMENSIONS, PHASES, Condition, Multiple, Outcome, Pad, Rule
-from .regions import Part, Regions
+from .regions import Part, Regions, shares
 from .space import Box, FactSet, Ints, SpaceTooLarge, outside
 from .space.pieces import Piece, canonical
 from .vocabulary import Vocabulary
@@ -35,8 +35,15 @@ _TRIED_ELSE = (1, 2, 4, 8)
 #: Sizes are enumerated up to this before they are called too many.
 MOST_SIZES = 2**17
 
+#: Facts that rules change on the way.
+CHANGED = (*DIMENSIONS.values(), "block_n", "block_k", "group")
+
 _FIRST = {"native_hidden": "hidden", "native_intermediate": "intermediate_per_partition"}
 _NAMES = {key: name for name, key in DIMENSIONS.items()}
+
+
+#: A size of which nothing is known.
+OPEN = Dimension(None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,15 @@ class Route:
         """The rule that decided a phase."""
         return next((rule for rule in self.rules if rule.phase == phase), None)
 
+    def at(self, box: Box) -> Route:
+        """The same for other facts."""
+        return replace(self, box=box)
+
+    @classmethod
+    def entering(cls, box: Box, hidden: Dimension = OPEN, intermediate: Dimension = OPEN) -> Route:
+        """A route that has not gone anywhere, with sizes that may have come a way already."""
+        return cls(box, Flow(hidden, intermediate))
+
     @property
     def rule(self) -> Rule | None:
         """The rule behind the sizes, or behind the refusal."""
@@ -67,34 +83,116 @@ class Route:
         return self.rule_of("allocate")
 
 
-def routes(regions: Regions, within: Box | None = None, last: str = "launch") -> Iterator[Route]:
-    """Every way through the phases up to `last`, for the facts of `within` (all, if nothing is said)."""
-    start = Flow(Dimension(None, None), Dimension(None, None))
-    box = within or regions.space.box()
-    phases = WALKED[: WALKED.index(last) + 1]
-    yield from _walked(regions, Route(box, start), phases)
+def routes(
+    regions: Regions, within: Box | None = None, last: str = "launch", through: Iterable[Part] = ()
+) -> Iterator[Route]:
+    """Every way through the phases up to `last`, for the facts of `within` (all, if nothing is said).
+
+    With `through`, only the ways on which these parts, one of a phase, decide theirs.
+    """
+    start = Route.entering(within or regions.space.box())
+    parts = {part.rule.phase: part for part in through if part.rule}
+    yield from _walked(regions, start, WALKED[: WALKED.index(last) + 1], parts)
 
 
-def _walked(regions: Regions, route: Route, phases: tuple[str, ...]) -> Iterator[Route]:
+def _walked(
+    regions: Regions, route: Route, phases: tuple[str, ...], through: Mapping[str, Part]
+) -> Iterator[Route]:
     if not phases or route.status != "decided":
         yield route
         return
-    for further in _through(regions, route, phases[0]):
-        yield from _walked(regions, further, phases[1:])
+    wanted = through.get(phases[0])
+    for further in _through(regions, route, phases[0], wanted):
+        yield from _walked(regions, further, phases[1:], through)
 
 
-def _through(regions: Regions, route: Route, phase: str) -> Iterator[Route]:
+def _through(regions: Regions, route: Route, phase: str, wanted: Part | None) -> Iterator[Route]:
     if not regions.stack.phases[phase]:
         yield _after(route, phase)
         return
-    for part, box in winners(regions, route, phase):
+    for part, box in _shares(regions, route, phase, wanted):
         here = replace(route, box=box)
         if part is None:
             yield replace(here, status="unknown") if phase == "allocate" else here
         elif part.rule is None:
             yield here if phase == "launch" else replace(here, status="unknown")
         else:
-            yield from (_after(done, phase) for done in _applied(regions, here, part.rule))
+            yield from (_after(done, phase) for done in applied(here, part.rule))
+
+
+def _shares(
+    regions: Regions, route: Route, phase: str, wanted: Part | None
+) -> Iterator[tuple[Part | None, Box]]:
+    if wanted is None:
+        yield from winners(regions, route, phase)
+        return
+    for asked in wanted.asked:
+        entering = entered(route, asked)
+        if entering is not None and not route.box.isdisjoint(entering):
+            here = route.at(route.box & entering)
+            earlier = [box for part, box in _asking(regions, here, phase) if part.place < wanted.place]
+            yield from ((wanted, piece) for piece in outside([here.box], earlier))
+
+
+def _asking(regions: Regions, route: Route, phase: str) -> Iterator[tuple[Part, Box]]:
+    """The parts of a phase that may match where a route has come to, with the facts as they entered."""
+    if _is_untouched(route):
+        yield from regions.phase(phase).near(route.box)
+        return
+    for part, asked in regions.phase(phase).near(_seen(route)):
+        entering = entered(route, asked)
+        if entering is not None:
+            yield part, entering
+
+
+def ways(regions: Regions, within: Box, last: str, through: Iterable[Part]) -> Iterator[Route]:
+    """What sizes may become on the ways of `routes`, quickly: boxes are wider than where rules decide.
+
+    Every route that is decided lies in one of these, with the same sizes and pads. Rules of one phase
+    that leave sizes as they are go together with none.
+    """
+    parts = {part.rule.phase: part for part in through if part.rule}
+    yield from _wandered(regions, Route.entering(within), WALKED[: WALKED.index(last) + 1], parts)
+
+
+def _wandered(
+    regions: Regions, route: Route, phases: tuple[str, ...], through: Mapping[str, Part]
+) -> Iterator[Route]:
+    if not phases:
+        yield route
+        return
+    phase, wanted = phases[0], through.get(phases[0])
+    if wanted is None and phase != "allocate":
+        yield from _wandered(regions, _after(route, phase), phases[1:], through)
+    for part, entering in _meeting(regions, route, phase, wanted):
+        assert part.rule is not None
+        for further in applied(route.at(entering), part.rule):
+            as_it_was = _changing_part(further.flow) == _changing_part(route.flow)
+            if further.status == "decided" and (wanted or phase == "allocate" or not as_it_was):
+                yield from _wandered(regions, _after(further, phase), phases[1:], through)
+
+
+def can_be(regions: Regions, way: Route, box: Box) -> bool:
+    """Whether each rule of a way decides its phase somewhere in `box`, whatever became of the sizes."""
+    changed = {*DIMENSIONS.values(), *(name for name, _ in way.flow.blocks)}
+    kept = box.space.box({fact: members for fact, members in box.sets.items() if fact not in changed})
+    decided = (regions.phase(rule.phase).decided(regions.part(rule), kept) for rule in way.rules)
+    return all(next(boxes, None) is not None for boxes in decided)
+
+
+def _changing_part(flow: Flow) -> tuple[Dimension, Dimension, object]:
+    """What later phases and contracts see of a flow."""
+    return flow.hidden, flow.intermediate, flow.blocks
+
+
+def _meeting(regions: Regions, route: Route, phase: str, wanted: Part | None) -> Iterator[tuple[Part, Box]]:
+    """The rules of a phase that a route can meet, each with where it asks for it."""
+    of_phase = regions.phase(phase)
+    near = of_phase.near(_seen(route)) if wanted is None else ((wanted, asked) for asked in wanted.asked)
+    for part, asked in near:
+        entering = entered(route, asked) if part.rule else None
+        if entering is not None and not route.box.isdisjoint(entering):
+            yield part, route.box & entering
 
 
 def _after(route: Route, phase: str) -> Route:
@@ -105,20 +203,7 @@ def _after(route: Route, phase: str) -> Route:
 
 def winners(regions: Regions, route: Route, phase: str) -> Iterator[tuple[Part | None, Box]]:
     """The parts of a phase that match where a route has come to, each with the facts as they entered."""
-    of_phase = regions.phase(phase)
-    if _is_untouched(route):
-        yield from of_phase.winners(route.box)
-        return
-    rest = [route.box]
-    for part, asked in of_phase.near(_seen(route)):
-        entering = entered(route, asked)
-        if entering is None:
-            continue
-        yield from ((part, piece & entering) for piece in rest if not piece.isdisjoint(entering))
-        rest = list(outside(rest, [entering]))
-        if not rest:
-            return
-    yield from ((None, piece) for piece in rest if not piece.is_empty)
+    return shares(route.box, list(_asking(regions, route, phase)))
 
 
 def _is_untouched(route: Route) -> bool:
@@ -170,17 +255,18 @@ def sizes_that_become(dimension: Dimension, accepts: Ints) -> Ints | None:
     return entering
 
 
-_NOTHING_KNOWN = Known(Vocabulary({}, {}, {}), {}, {}, {}, {})
+_NO_WORDS = Vocabulary({}, {}, {})
+_NOTHING_KNOWN = Known(_NO_WORDS, {}, {}, {}, {})
 
 
 # --- outcomes -----------------------------------------------------------------------------------------------
 
 
-def _applied(regions: Regions, route: Route, rule: Rule) -> Iterator[Route]:
+def applied(route: Route, rule: Rule) -> Iterator[Route]:
     """What comes of a rule: one route for each part of the facts that it tells apart."""
     route = replace(route, rules=(*route.rules, rule))
-    for fixed, values in _fixed(route, _numbers_of(rule.outcome)):
-        yield from _outcome(regions, fixed, rule, rule.outcome, values)
+    for part, values in fixed(route, _numbers_of(rule.outcome)):
+        yield from _outcome(part, rule, rule.outcome, values)
 
 
 def _numbers_of(outcome: Outcome) -> tuple[str, ...]:
@@ -196,7 +282,7 @@ def _numbers_of(outcome: Outcome) -> tuple[str, ...]:
     return tuple(dict.fromkeys(needed))
 
 
-def _fixed(route: Route, names: tuple[str, ...]) -> Iterator[tuple[Route, dict[str, int]]]:
+def fixed(route: Route, names: tuple[str, ...]) -> Iterator[tuple[Route, dict[str, int]]]:
     """The route once for each way to fix the numbers that an outcome computes with."""
     blocks = dict(route.flow.blocks)
     known = {name: number for name in names if (number := blocks.get(name)) is not None}
@@ -221,12 +307,10 @@ def _values(box: Box, name: str) -> tuple[int, ...]:
     return tuple(number for number in tried if number in members)
 
 
-def _outcome(
-    regions: Regions, route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, int]
-) -> Iterator[Route]:
-    state = Known(regions.stack.vocabulary, {}, dict(values), {}, {})
+def _outcome(route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, int]) -> Iterator[Route]:
+    state = Known(_NO_WORDS, {}, dict(values), {}, {})
     if outcome.form == "refine":
-        yield from _refined(regions, route, rule, outcome, values)
+        yield from _refined(route, rule, outcome, values)
         return
     refused = Ints.empty()
     for name, multiple in (("hidden", outcome.hidden), ("intermediate", outcome.intermediate)):
@@ -284,9 +368,7 @@ def _split(route: Route, name: str, refused: Ints) -> tuple[Route | None, Route 
     return sides[0], sides[1]
 
 
-def _refined(
-    regions: Regions, route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, int]
-) -> Iterator[Route]:
+def _refined(route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, int]) -> Iterator[Route]:
     """A route for each way in which the blocks come out, and what `else` says where none fits."""
     refine, otherwise = outcome.refine, outcome.otherwise
     assert refine is not None
@@ -297,14 +379,14 @@ def _refined(
             continue
         here = replace(route, box=box)
         if min(fitted) < refine.floor:
-            yield from _outcome(regions, here, rule, otherwise, values)
+            yield from _outcome(here, rule, otherwise, values)
         else:
             pairs = tuple(zip(blocks, fitted, strict=True))
             yield replace(here, flow=route.flow._replace(blocks=pairs))
 
 
 def _fitting(route: Route, blocks: Mapping[str, int], fits: str) -> Iterator[tuple[tuple[int, ...], Box]]:
-    """The blocks that fit, with the sizes that they fit: these matter by their divisors in the blocks alone."""
+    """The blocks that come out, each with where: of sizes their common divisors with the blocks matter."""
     names = tuple(DIMENSIONS) if fits == "both" else (fits,)
     modulus = math.lcm(*blocks.values())
     divisors = [number for number in range(1, modulus + 1) if modulus % number == 0]
@@ -338,21 +420,33 @@ def _with_divisor(modulus: int, divisor: int) -> Ints:
 # --- sizes as functions of the entering ones ----------------------------------------------------------------
 
 
-def size_after(dimension: Dimension, entering: int) -> int:
-    """What a size that enters the first phase has become."""
-    return walked(entering, dimension.steps) if dimension.size is None else dimension.size
+def size_after(dimension: Dimension, entering: int) -> int | None:
+    """What a size that enters the first phase has become; `None` where a rule has refused it."""
+    if dimension.size is not None:
+        return dimension.size
+    size = entering
+    for step, by in dimension.steps:
+        if step == "snap" and size > by[-1]:
+            return None
+        size = walked(size, ((step, by),))
+    return size
 
 
-def sizes_where(dimensions: Iterable[Dimension], holds: Callable[[int], bool]) -> Ints:
-    """The entering sizes for which `holds`, a claim that repeats with the steps of `dimensions`.
+def sizes_where(
+    dimensions: Sequence[Dimension],
+    holds: Callable[[int, Sequence[int]], bool],
+    multiples: Iterable[int] = (),
+) -> Ints:
+    """The entering sizes for which `holds`, given such a size and what `dimensions` make of it.
 
-    Beyond every bound of the steps they repeat with the least common multiple of all roundings, so
-    the sizes below, and one period after, say it all.
+    The claim must repeat with the roundings of `dimensions` and with `multiples`. Beyond every bound of
+    the steps all of it repeats with their least common multiple, so the sizes below, and one period
+    after, say everything.
 
     Raises:
         SpaceTooLarge: more than `MOST_SIZES` would have to be tried.
     """
-    period, start = 1, 1
+    period, start = math.lcm(*multiples), 1
     for dimension in dimensions:
         for step, by in dimension.steps:
             if step == "round_up":
@@ -362,9 +456,21 @@ def sizes_where(dimensions: Iterable[Dimension], holds: Callable[[int], bool]) -
     start += period + 1
     if start + period > MOST_SIZES:
         raise SpaceTooLarge(f"{start + period} sizes would have to be tried, more than {MOST_SIZES}")
-    below = Ints.of(*(size for size in range(1, start) if holds(size)))
-    mask = sum(1 << (size % period) for size in range(start, start + period) if holds(size))
-    if not mask:
+    columns = [_after_all(dimension, start + period) for dimension in dimensions]
+    found = [
+        size
+        for size, *after in zip(count(1), *columns, strict=False)
+        if None not in after and holds(size, after)
+    ]
+    below = Ints.of(*(size for size in found if size < start))
+    above = [size for size in found if size >= start]
+    if not above:
         return below
-    tail = Piece(next(size for size in range(start, start + period) if holds(size)), None, period, mask)
-    return below | Ints(canonical([tail]))
+    mask = sum(1 << size % period for size in above)
+    return below | Ints(canonical([Piece(above[0], None, period, mask)]))
+
+
+@lru_cache(maxsize=256)
+def _after_all(dimension: Dimension, stop: int) -> tuple[int | None, ...]:
+    """What each size from 1 up to, not with, `stop` has become."""
+    return tuple(size_after(dimension, size) for size in range(1, stop))
