@@ -104,7 +104,10 @@ SWITCHES: tuple[dict[str, str], ...] = (
     {"VLLM_MOE_USE_DEEP_GEMM": "1"},
     {"VLLM_MOE_USE_DEEP_GEMM": "0"},
 )
-QUESTIONS = 400
+#: Layers to ask about in the newest release, and in each of the others.
+QUESTIONS, MORE_QUESTIONS = 400, 120
+#: Releases of which the packs do not speak for every scheme.
+SCHEMES_OF = {"0.31.0": ("fp8_block", "unquantized")}
 _PLAIN = Layer()
 
 
@@ -130,11 +133,11 @@ def layer(draw: random.Random) -> Layer:
     )
 
 
-def questions(root: Path, scheme: str, seed: int) -> list[dict[str, object]]:
-    draw = random.Random(f"{scheme} {seed}")
+def questions(root: Path, scheme: str, number: int) -> list[dict[str, object]]:
+    draw = random.Random(f"{scheme} {root.name}")
     rows = []
     linked: dict[object, Engine] = {}
-    for _ in range(QUESTIONS):
+    for _ in range(number):
         machine, asked = draw.choice(MACHINES), layer(draw)
         said = draw.choice(SWITCHES) if draw.random() < 0.5 else {}
         place = machine, tuple(said.items())
@@ -151,11 +154,14 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--wheels", type=Path, required=True)
-    parser.add_argument("releases", nargs="*", default=["0.33.0"])
+    parser.add_argument("releases", nargs="*", default=["0.33.0", "0.32.0", "0.31.0"])
     options = parser.parse_args()
     found = {
-        release: {scheme: questions(options.wheels / release, scheme, seed) for scheme in SCHEMES}
-        for seed, release in enumerate(options.releases)
+        release: {
+            scheme: questions(options.wheels / release, scheme, MORE_QUESTIONS if index else QUESTIONS)
+            for scheme in SCHEMES_OF.get(release, SCHEMES)
+        }
+        for index, release in enumerate(options.releases)
     }
     lines = []
     for release, schemes in found.items():
