@@ -58,6 +58,21 @@ def test_deepseek_v4_pro_is_seen_as_it_is(monkeypatch: pytest.MonkeyPatch, watch
     assert round(61 * record.created_bytes / 2**30, 2) == 95.70
 
 
+def test_a_pad_that_vllm_doubles_at_one_rank_is_found(
+    monkeypatch: pytest.MonkeyPatch, watched: Watch
+) -> None:
+    """gpt-oss on one rank: 2880 is padded to 3072, and AITER, which doubles by itself, is told 384 of 192."""
+    pretend(monkeypatch, "rocm")
+    session = watched()
+    methods = chosen(monkeypatch, Mxfp4MoeBackend.AITER_MXFP4_BF16)
+    with configured():
+        layer = build(Shape(2880, 2880, activation="swigluoai"), methods["gpt_oss"])
+        other = build(Shape(2880, 5760, tp=2, activation="swigluoai"), methods["gpt_oss"])
+    assert session.records[layer].allocated == session.records[other].allocated == (3072, 3072)
+    assert [text for text in session.records[layer].warnings if "(silent)" in text]
+    assert not [text for text in session.records[other].warnings if "(silent)" in text]
+
+
 HARDWARE = [
     ("rocm", "gfx942"),
     ("rocm", "gfx950"),

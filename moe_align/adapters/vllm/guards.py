@@ -53,21 +53,12 @@ def allocated(decision: Decision) -> Pair | None:
     return None if hidden is None or intermediate is None else (hidden, intermediate)
 
 
-def broken(decision: Decision) -> tuple[str, ...]:
-    """A sentence for every contract that the decision breaks."""
+def broken(decision: Decision, *breaks: str) -> tuple[str, ...]:
+    """A sentence for every contract of these kinds (`silent`, `raises`, `slow`) that the decision breaks."""
     return tuple(
         f"{check.contract.address} ({check.contract.breaks}): {check.said}"
         for check in decision.contracts
-        if check.holds is False
-    )
-
-
-def silent(decision: Decision) -> str:
-    """The broken contracts that no error would ever tell of; empty: none."""
-    return "; ".join(
-        f"{check.contract.address}: {check.said}"
-        for check in decision.contracts
-        if check.holds is False and check.contract.breaks == "silent"
+        if check.holds is False and check.contract.breaks in breaks
     )
 
 

@@ -25,6 +25,9 @@ CONFIG_KEY = "moe_align"
 
 OBSERVE, APPLY = "observe", "apply"
 
+#: Contracts whose breaking is worth a warning; what is only slow is worth a remark.
+WRONG = ("silent", "raises")
+
 Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
@@ -63,6 +66,7 @@ class Answered(NamedTuple):
     mirror: str | None
     rule: str
     notes: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
     decision: Any = None  # a Decision, unless no pack knows a name
     user_rule: str | None = None
 
@@ -254,7 +258,7 @@ class Session:
         answer = self._answers.get(key)
         if answer is None:
             answer = self._answers[key] = self._answer(process, given)
-        record.expected, record.mirror, record.rule, record.notes = answer[:4]
+        record.expected, record.mirror, record.rule, record.notes, record.remarks = answer[:5]
         if answer.user_rule is not None:
             self._user_ruled(record, layer, method, process, answer.decision, answer.user_rule)
 
@@ -273,7 +277,8 @@ class Session:
             guards.allocated(mirrored),
             mirrored.rule,
             _rule_text(mirrored),
-            guards.broken(mirrored),
+            guards.broken(mirrored, *WRONG),
+            guards.broken(mirrored, "slow"),
             decision,
             guards.user_rule(policy, decision),
         )
@@ -293,15 +298,15 @@ class Session:
         problem = guards.fault(decision, record.entering, process, layer, method)
         if problem:
             raise StartRefused(f"moe-align: layer {record.layer}: {rule}: {problem}")
-        unsafe = guards.silent(decision)
+        unsafe = guards.broken(decision, "silent")
         if unsafe and not self.unsafe:
             raise StartRefused(
-                f"moe-align: layer {record.layer}: {rule} breaks what a kernel demands of it: {unsafe}\n"
+                f"moe-align: layer {record.layer}: {rule} breaks what a kernel demands: {'; '.join(unsafe)}\n"
                 "  fix: change the rule, or set MOE_ALIGN_UNSAFE=1 if you know that the kernel is not reached"
             )
         assert wanted is not None, "a decision without a fault has sizes"
         record.allocated, record.rule, record.applied = wanted, rule, True
-        record.notes = guards.broken(decision)
+        record.notes, record.remarks = guards.broken(decision, *WRONG), guards.broken(decision, "slow")
 
     def _filled(self, layer: Any, record: Record) -> None:
         fill_layer(layer, Sizes(record.entering, record.allocated, layer.moe_config.is_act_and_mul))
