@@ -1,0 +1,437 @@
+"""What a change of rules changes: the facts whose decision differs, exactly, with a point of each region.
+
+Differences are found phase by phase, over the facts as they enter it: a rule that stays, with the same
+facts and the same outcome, is not looked at again. What comes of it is asked of both policies.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from .cost import layer_cost
+from .decision import Decision
+from .errors import PolicyError
+from .facts import INTEGERS, SIZES, Facts
+from .findings import region_text
+from .flow import Dimension
+from .known import known
+from .models import Model
+from .packs import DIMENSIONS, NATIVE, PHASES, Outcome
+from .policy import Policy
+from .regions import Part, Phase, Regions, facts_of, friendly, space_of
+from .routes import OPEN, Route, applied, sizes_where
+from .space import Box, Ints, Region, SpaceTooLarge
+from .stack import Stack
+
+#: Fewer elements, more, or some of each (or an answer of another kind).
+CLASSES = ("tighter", "looser", "incomparable")
+
+#: The tensor-parallel sizes with which known models are tried.
+RANKS = (1, 2, 4, 8, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One region whose decision differs: the phase, the rules on both sides, what comes of it, a point."""
+
+    phase: str
+    old: str | None
+    new: str | None
+    sort: str
+    said: str
+    boxes: tuple[Box, ...]
+    facts: Mapping[str, str | int]
+
+    @property
+    def where(self) -> tuple[str, ...]:
+        return region_text(self.boxes)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelChange:
+    """A known model whose sizes differ; bytes are of all its layers, on one rank."""
+
+    model: str
+    tp: int
+    facts: Mapping[str, str | int]
+    old: tuple[int | None, int | None]
+    new: tuple[int | None, int | None]
+    old_bytes: tuple[int | None, int | None]
+    new_bytes: tuple[int | None, int | None]
+    """Created and resident."""
+    fits: bool
+    """Whether a snapshot of resident weights saved before can still be loaded."""
+
+    @property
+    def created(self) -> int | None:
+        return _difference(self.new_bytes[0], self.old_bytes[0])
+
+    @property
+    def resident(self) -> int | None:
+        return _difference(self.new_bytes[1], self.old_bytes[1])
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """All that differs between two policies; `other` says what is no decision: contracts, words, defaults."""
+
+    changes: tuple[Change, ...]
+    other: tuple[str, ...] = ()
+    models: tuple[ModelChange, ...] = field(default=())
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.changes and not self.other
+
+
+def diff(old: Policy, new: Policy, models: Iterable[Model] = ()) -> Difference:
+    """What `new` decides otherwise than `old`; with `models`, what that does to those."""
+    space = space_of([new.stack, old.stack])
+    before, after = Regions(old.stack, space), Regions(new.stack, space)
+    changes = [change for phase in PHASES for change in _changes(before, after, phase)]
+    return Difference(
+        tuple(changes),
+        tuple(_other(old.stack, new.stack)),
+        tuple(_models(old, new, changes, models)),
+    )
+
+
+# --- regions ------------------------------------------------------------------------------------------------
+
+
+def _changes(before: Regions, after: Regions, name: str) -> Iterator[Change]:
+    old, new = before.phase(name), after.phase(name)
+    found: dict[tuple[str | None, str | None], list[Box]] = {}
+    pairs: dict[tuple[str | None, str | None], tuple[Part | None, Part | None]] = {}
+    for box in _touched(old, new):
+        for was, share in old.winners(box):
+            for now, both in new.winners(share):
+                key = _address(was), _address(now)
+                if _meaning(was) != _meaning(now):
+                    found.setdefault(key, []).append(both)
+                    pairs[key] = was, now
+    for key, boxes in found.items():
+        change = _change(after, name, *pairs[key], boxes)
+        if change is not None:
+            yield change
+
+
+def _touched(old: Phase, new: Phase) -> list[Box]:
+    """Boxes outside of which the same parts decide in the same order, as disjoint boxes."""
+    ours = [(part.asked, _meaning(part)) for part in old.parts]
+    theirs = [(part.asked, _meaning(part)) for part in new.parts]
+    boxes: list[Box] = []
+    for tag, i1, i2, j1, j2 in difflib.SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes():
+        if tag != "equal":
+            boxes += [box for part in (*old.parts[i1:i2], *new.parts[j1:j2]) for box in part.asked]
+    if not boxes:
+        return []
+    return list(Region.of(boxes[0].space, boxes).disjoint().boxes)
+
+
+def _address(part: Part | None) -> str | None:
+    return part.address if part else None
+
+
+def _meaning(part: Part | None) -> object:
+    """What must be equal for two parts to decide alike; who says it does not matter."""
+    if part is None:
+        return None
+    return part.rule.outcome if part.rule else "not covered"
+
+
+def _change(after: Regions, name: str, was: Part | None, now: Part | None, boxes: list[Box]) -> Change | None:
+    kind, said = _classed(name, was, now)
+    if kind is None:
+        return None
+    region = Region.of(after.space, boxes).cover()
+    point = friendly(after.stack, region[0])
+    shown = {key: point[key] for key in point if key in region[0].sets or key in SIZES}
+    facts = dict(facts_of(after.stack, shown).items())
+    return Change(name, _address(was), _address(now), kind, said, region, facts)
+
+
+def _classed(phase: str, was: Part | None, now: Part | None) -> tuple[str | None, str]:
+    """The class of a change and what it is in words; no class where nothing comes of it."""
+    said = f"{_said(phase, was)} → {_said(phase, now)}"
+    old, new = _sizes(phase, was), _sizes(phase, now)
+    if old is None or new is None:
+        return "incomparable", said
+    fewer = more = False
+    for before, after in zip(old, new, strict=True):
+        try:
+            fewer = fewer or not _where(before, after, below=True).is_empty
+            more = more or not _where(before, after, below=False).is_empty
+        except SpaceTooLarge:
+            return "incomparable", said
+    if not fewer and not more:
+        return (None, said) if _rest(was) == _rest(now) else ("incomparable", said)
+    return ("incomparable" if fewer and more else "tighter" if fewer else "looser"), said
+
+
+def _where(before: Dimension, after: Dimension, *, below: bool) -> Ints:
+    """The entering sizes that become less, or more, than before."""
+    return sizes_where(
+        (before, after), lambda _, sizes: sizes[1] < sizes[0] if below else sizes[1] > sizes[0]
+    )
+
+
+def _sizes(phase: str, part: Part | None) -> tuple[Dimension, Dimension] | None:
+    """What a part makes of open sizes; nothing where it refuses, is not there, or counts with other facts."""
+    if part is None:
+        return None if phase == "allocate" else (OPEN, OPEN)
+    rule = part.rule
+    if rule is None or rule.outcome.form not in ("align", "set", "add") or not part.asked:
+        return None
+    space = part.asked[0].space
+    found = [route for route in applied(Route.entering(space.box()), rule) if route.status == "decided"]
+    return (found[0].flow.hidden, found[0].flow.intermediate) if len(found) == 1 else None
+
+
+def _rest(part: Part | None) -> object:
+    """An outcome without its multiples."""
+    if part is None or part.rule is None:
+        return Outcome("align")
+    outcome = part.rule.outcome
+    return outcome._replace(form="align", hidden=None, intermediate=None)
+
+
+def _said(phase: str, part: Part | None) -> str:
+    if part is None:
+        return "unknown" if phase == "allocate" else "as it is"
+    if part.rule is None:
+        return "unknown (not covered)"
+    outcome = part.rule.outcome
+    if outcome.form in ("align", "set", "require"):
+        sizes = outcome.hidden or NATIVE, outcome.intermediate or NATIVE
+        head = "" if outcome.form == "align" else f"{outcome.form} "
+        both = sizes[0] == sizes[1]
+        return f"{head}{sizes[0]}" if both else f"{head}hidden {sizes[0]}, intermediate {sizes[1]}"
+    if outcome.form == "declare" and outcome.pads:
+        return f"hidden_pad {outcome.pads[0]}, intermediate_pad {outcome.pads[1]}"
+    return f"{outcome.form} {outcome.target}" if outcome.target else outcome.form
+
+
+# --- what is no decision ------------------------------------------------------------------------------------
+
+
+def _other(old: Stack, new: Stack) -> Iterator[str]:
+    ours = {contract.address: contract for contract in old.all_contracts()}
+    theirs = {contract.address: contract for contract in new.all_contracts()}
+    for address in sorted(ours.keys() | theirs.keys()):
+        before, after = ours.get(address), theirs.get(address)
+        if before is None or after is None:
+            yield f"contract {address} is {'new' if before is None else 'gone'}"
+        elif (before.when, before.unless, before.demands, before.facts, before.breaks) != (
+            after.when, after.unless, after.demands, after.facts, after.breaks,
+        ):  # fmt: skip
+            yield f"contract {address} demands something else"
+    for key in sorted(set(old.vocabulary.terms) | set(new.vocabulary.terms)):
+        had, has = old.vocabulary.domain(key), new.vocabulary.domain(key)
+        yield from (f"{key} {value} is new" for value in sorted(has - had))
+        yield from (f"{key} {value} is gone" for value in sorted(had - has))
+    for key in sorted(old.vocabulary.defaults.keys() | new.vocabulary.defaults.keys()):
+        was, now = old.vocabulary.defaults.get(key), new.vocabulary.defaults.get(key)
+        if was != now:
+            yield f"{key} is assumed to be {now}, no longer {was}"
+
+
+# --- known models -------------------------------------------------------------------------------------------
+
+
+def _models(
+    old: Policy, new: Policy, changes: Iterable[Change], models: Iterable[Model]
+) -> Iterator[ModelChange]:
+    listed = [model for model in models if {"hidden", "intermediate", "experts"} <= model.facts().keys()]
+    seen: set[tuple[str, int, tuple[tuple[str, str | int], ...]]] = set()
+    for layer in _layers(new, changes):
+        for model in listed:
+            facts = {key: value for key, value in model.facts().items() if key != "model_type"}
+            if any(str(facts[key]).lower() != str(layer[key]).lower() for key in layer if key in facts):
+                continue
+            for tp in RANKS:
+                key = model.name, tp, tuple(sorted(layer.items()))
+                if key not in seen:
+                    seen.add(key)
+                    yield from _model(old, new, model, layer, tp)
+
+
+def _layers(new: Policy, changes: Iterable[Change]) -> Iterator[dict[str, str | int]]:
+    """What changed regions say of the layer by name or release; numbers are those of models and launches."""
+    for change in changes:
+        for box in change.boxes:
+            point = friendly(new.stack, box)
+            named = {key: point[key] for key in box.sets if key not in INTEGERS and key != "model_type"}
+            yield dict(facts_of(new.stack, named).items())
+
+
+def _model(
+    old: Policy, new: Policy, model: Model, layer: Mapping[str, str | int], tp: int
+) -> Iterator[ModelChange]:
+    given = {**{key: value for key, value in model.facts().items() if key != "model_type"}, **layer, "tp": tp}
+    try:
+        facts = Facts.of(given)
+        was, now = old.resolve(facts), new.resolve(facts)
+    except PolicyError:
+        return
+    if "decided" not in (was.status, now.status) or _allocated(was) == _allocated(now):
+        return
+    yield ModelChange(
+        model.name,
+        tp,
+        layer,
+        _allocated(was),
+        _allocated(now),
+        _bytes(old, was, facts, model),
+        _bytes(new, now, facts, model),
+        (was.hidden.resident, was.intermediate.resident) == (now.hidden.resident, now.intermediate.resident),
+    )
+
+
+def _allocated(decision: Decision) -> tuple[int | None, int | None]:
+    return decision.hidden.allocated, decision.intermediate.allocated
+
+
+def _bytes(policy: Policy, decision: Decision, facts: Facts, model: Model) -> tuple[int | None, int | None]:
+    if decision.status != "decided" or model.moe_layers is None:
+        return None, None
+    values = known(policy.stack.vocabulary, facts).values
+    cost = layer_cost(decision, values, zero_points=model.zero_points)
+    if cost is None:
+        return None, None
+    resident = None if cost.resident is None else cost.resident * model.moe_layers
+    return cost.created * model.moe_layers, resident
+
+
+def _difference(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one - other
+
+
+# --- in words -----------------------------------------------------------------------------------------------
+
+
+def text(found: Difference) -> str:
+    """For people: a block a change, then models."""
+    if found.is_empty:
+        return "no change"
+    blocks = []
+    for change in found.changes:
+        lines = [f"{change.sort}  {change.phase}: {change.said}"]
+        lines += [f"  {change.old or 'nobody'} → {change.new or 'nobody'}"]
+        lines += [f"  where: {line}" for line in change.where]
+        blocks.append("\n".join(lines))
+    blocks += list(found.other)
+    blocks += [model_text(change) for change in found.models]
+    return "\n".join(blocks)
+
+
+def model_text(change: ModelChange) -> str:
+    """One model: sizes, and GiB per rank created and resident."""
+    named = " ".join(str(change.facts[key]) for key in ("backend", "activation") if key in change.facts)
+    sizes = [
+        f"{old} → {new}" if name == "intermediate" else f"{name} {old} → {new}"
+        for name, old, new in zip(DIMENSIONS, change.old, change.new, strict=True)
+        if old != new
+    ]
+    snapshots = "saved snapshots still fit" if change.fits else "saved snapshots no longer fit"
+    costs = [f"{_gib(change.created)} created", f"{_gib(change.resident)} resident per rank", snapshots]
+    return f"{change.model} TP {change.tp} ({named}): {', '.join(sizes)}, {', '.join(costs)}"
+
+
+def _gib(size: int | None) -> str:
+    return "? GiB" if size is None else f"{size / 2**30:+.2f} GiB".replace("-", "−")
+
+
+def receipt(found: Difference) -> str:
+    """The same as Markdown for a pull request: bytes, KV cache, snapshots, what is not affected."""
+    if found.is_empty:
+        return "No change: every decision is as it was.\n"
+    lines = ["## What this changes", ""]
+    lines += ["### Bytes per rank", ""]
+    if found.models:
+        lines += [
+            "| model | TP | backend | sizes | GiB created | GiB resident |",
+            "|---|---|---|---|---|---|",
+        ]
+        lines += [_row(change) for change in found.models]
+    else:
+        lines += ["No known model has other sizes."]
+    lines += ["", "### KV cache", "", *_kv_lines(found), "", "### Snapshots", "", *_snapshot_lines(found)]
+    lines += ["", "### Decisions", ""]
+    lines += [
+        f"- **{change.sort}**, {change.phase}: {change.said}  \n  {change.where[0]}"
+        for change in found.changes
+    ]
+    lines += [f"- {line}" for line in found.other]
+    lines += ["", "### Not affected", "", *_untouched_lines(found)]
+    return "\n".join(lines) + "\n"
+
+
+def _row(change: ModelChange) -> str:
+    sizes = " × ".join(
+        f"{new}" if old == new else f"{old} → {new}" for old, new in zip(change.old, change.new, strict=True)
+    )
+    backend = change.facts.get("backend", "any")
+    return f"| {change.model} | {change.tp} | {backend} | {sizes} | {_gib(change.created)} | {_gib(change.resident)} |"
+
+
+def _kv_lines(found: Difference) -> list[str]:
+    gains = [change for change in found.models if change.resident]
+    if not gains:
+        return ["As it was: no resident weight changes."]
+    return [
+        f"- {change.model}, TP {change.tp}: {_gib(-(change.resident or 0))} for KV cache; the total that the "
+        "engine reserves stays"
+        for change in gains
+    ]
+
+
+def _snapshot_lines(found: Difference) -> list[str]:
+    broken = [f"{change.model} TP {change.tp}" for change in found.models if not change.fits]
+    if not broken:
+        return ["Every snapshot that was saved before still fits."]
+    return [f"Saved before and no longer fitting: {', '.join(dict.fromkeys(broken))}."]
+
+
+def _untouched_lines(found: Difference) -> list[str]:
+    backends = sorted({str(change.facts["backend"]) for change in found.changes if "backend" in change.facts})
+    lines = [f"- Backends other than {', '.join(backends)}."] if backends else []
+    whole = all("moe_tp" not in change.facts and "moe_ep" not in change.facts for change in found.changes)
+    if whole and found.models:
+        lines.append("- EP layouts whose whole experts are multiples already.")
+    return lines or ["- Whatever the regions above leave out."]
+
+
+def plain(found: Difference) -> dict[str, object]:
+    """The difference as JSON has it."""
+    return {
+        "changed": not found.is_empty,
+        "changes": [
+            {
+                "phase": change.phase,
+                "class": change.sort,
+                "old": change.old,
+                "new": change.new,
+                "said": change.said,
+                "where": list(change.where),
+                "facts": dict(change.facts),
+            }
+            for change in found.changes
+        ],
+        "other": list(found.other),
+        "models": [
+            {
+                "model": change.model,
+                "tp": change.tp,
+                "facts": dict(change.facts),
+                "old": dict(zip(DIMENSIONS, change.old, strict=True)),
+                "new": dict(zip(DIMENSIONS, change.new, strict=True)),
+                "bytes_created": change.created,
+                "bytes_resident": change.resident,
+                "snapshots_fit": change.fits,
+            }
+            for change in found.models
+        ],
+    }
