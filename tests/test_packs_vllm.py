@@ -193,11 +193,12 @@ def selecting(release: str, scheme: str, row: Row) -> dict[str, Any]:
 def known_difference(scheme: str, row: Row, facts: Mapping[str, Any]) -> bool:
     """Layers of which the packs say that they speak otherwise.
 
-    Expert parallelism over one rank is none to the packs, and still a flag to the engine.
-
-    A request for AITER counts as one with its switch on; on RDNA 4, where no kernel heeds that switch,
-    a cut block is refused as it is elsewhere.
+    Expert parallelism over one rank is none to the packs, and still a flag to the engine. A request for
+    AITER counts as one with its switch on; on RDNA 4, where no kernel heeds that switch, a cut block is
+    refused as it is elsewhere.
     """
+    if row["layer"].get("ep") and facts["ep"] == 1:
+        return True
     switched_on = (
         facts.get("env.VLLM_ROCM_USE_AITER") == "1" and facts.get("env.VLLM_ROCM_USE_AITER_MOE") != "0"
     )
