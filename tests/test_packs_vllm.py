@@ -252,7 +252,7 @@ def test_selection_agrees(release: str, scheme: str, found: list[Row]) -> None:
             # What refuses after the selector (a transport, repacking) leaves the backend as it was chosen.
             wanted = [own_name(release, scheme, name), *more][: len(chosen(scheme, decision))]
             assert chosen(scheme, decision) == wanted, (facts, decision.reason)
-    assert asked > len(found) * 0.9
+    assert asked > len(found) * 0.8
 
 
 QWEN: dict[str, Any] = {
