@@ -175,6 +175,14 @@ def test_repacked_weights_cannot_be_known(
     assert created.verdict == "fits"
 
 
+def test_hardware_that_converts_fp8_leaves_nothing_alone(tmp_path: Path) -> None:
+    folder = find_folder(write_ranks(tmp_path, Tiny("fp8_block"), Sizes(64, 192)))
+    wanted = Tiny("fp8_block").wanted(Sizes(64, 192), layout=None)
+    assert check(folder, wanted, None).verdict == "fits"
+    assert check(folder, wanted._replace(fnuz=True), None).verdict == "cannot know"
+    assert check(folder, wanted._replace(fnuz=True, layout="created"), None).verdict == "fits"
+
+
 def altered(folder: Path, name: str, change: Callable[[Saved], Saved]) -> None:
     path = folder / name
     write(path, change(read(path)))

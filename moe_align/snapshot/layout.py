@@ -20,7 +20,7 @@ LAYOUTS = (CREATED, PROCESSED)
 #: Backends, by scheme, whose repacking leaves every parameter as it was created, so that a saved one can
 #: be loaded, and padded, like one of a checkpoint.
 #: Source: vllm v0.24.0 to v0.33.0: fused_moe/oracle/unquantized.py, oracle/fp8.py.
-LEFT_ALONE: Mapping[str, frozenset[str]] = {
+_LEFT_ALONE: Mapping[str, frozenset[str]] = {
     "unquantized": frozenset({"triton", "batched_triton"}),
     "fp8_block": frozenset({"triton", "batched_triton"}),
 }
@@ -50,6 +50,14 @@ _NUMBERS = frozenset({"weight_scale_2", "input_scale", "weight_global_scale", "i
 #: Parts of a projection that have a scale for each block.
 SCALES = frozenset({"weight_scale", "weight_scale_inv", "scale", "scale_inv", "scales"})
 WEIGHTS = frozenset({"weight", "weight_packed", "blocks"})
+
+
+def is_left_alone(scheme: str, backend: str | None, *, fnuz: bool) -> bool:
+    """Whether repacking leaves parameters as they were created.
+
+    `fnuz` hardware (gfx942) reads FP8 of another bias, so there weights and scales are converted first.
+    """
+    return backend in _LEFT_ALONE.get(scheme, ()) and not (fnuz and scheme.startswith("fp8"))
 
 
 class Axis(NamedTuple):

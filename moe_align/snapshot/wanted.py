@@ -7,7 +7,7 @@ from ..known import known
 from ..layout import Experts
 from ..parallel import vllm_experts
 from ..record import NamedTuple
-from .layout import LEFT_ALONE
+from .layout import is_left_alone
 from .manifest import Manifest, Sizes
 
 TYPE_CHECKING = False
@@ -43,6 +43,7 @@ class Wanted(NamedTuple):
     engine_version: str | None = None
     layout: str | None = None
     main_layers: int | None = None
+    fnuz: bool = False
 
     def layer(self, experts: int, sizes: Sizes) -> Experts:
         return Experts(
@@ -61,7 +62,8 @@ class Wanted(NamedTuple):
 
     @property
     def is_left_alone(self) -> bool:
-        return self.backend in LEFT_ALONE.get(self.scheme, ())
+        """Whether repacking leaves parameters as they were created."""
+        return is_left_alone(self.scheme, self.backend, fnuz=self.fnuz)
 
     def manifest(self, digest: str, layout: str, pp: int = 1) -> Manifest:
         parallel = {"tp": self.tp, "pp": pp, "dp": self.dp, "moe_tp": self.moe_tp, "moe_ep": self.moe_ep}
@@ -136,6 +138,8 @@ def _wanted(
         dp=_count(values.get("dp")),
         moe_tp=_count(values.get("moe_tp")),
         moe_ep=_count(values.get("moe_ep")),
+        # An arch of ROCm that is not known may be the one that converts.
+        fnuz=values.get("platform") == "rocm" and values.get("arch") != "gfx950",
         interleaved=values.get("gate_layout") == "interleaved",
         layout=layout,
         main_layers=sum(layers) if None not in layers else None,  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...snapshot.layout import CREATED, LEFT_ALONE, PROCESSED, WRONG_TWICE
+from ...snapshot.layout import CREATED, PROCESSED, WRONG_TWICE, is_left_alone
 from ...snapshot.manifest import Manifest, Sizes, disagreements, read_manifest, write_manifest
 from .records import Record
 
@@ -85,7 +85,7 @@ def wrongs(path: str, records: list[Record], policy: Policy | None, vllm: str) -
     if isinstance(now, str):
         return [], [f"the manifest cannot be compared: {now}"]
     against = list(disagreements(manifest, now._replace(layout=manifest.layout)))
-    if manifest.layout == CREATED or manifest.backend in LEFT_ALONE.get(manifest.scheme, ()):
+    if manifest.layout == CREATED or is_left_alone(manifest.scheme, manifest.backend, fnuz=_is_fnuz()):
         return against, []
     twice = f"it was saved after repacking for {manifest.backend}, and loading repacks it once more"
     if manifest.backend in WRONG_TWICE.get(manifest.scheme, ()):
@@ -97,6 +97,12 @@ def _is_first_rank() -> bool:
     from vllm.distributed import get_pp_group, get_tensor_model_parallel_rank
 
     return bool(get_pp_group().rank_in_group == 0 and get_tensor_model_parallel_rank() == 0)
+
+
+def _is_fnuz() -> bool:
+    from vllm.platforms import current_platform
+
+    return bool(current_platform.is_fp8_fnuz())
 
 
 def _stages() -> int:
