@@ -84,6 +84,7 @@ def test_the_digest_sees_what_decides_and_nothing_else(
     changed = plain_copy(layers)
     rules = data.draw(st.sampled_from([file["rules"] for layer in changed for file in layer]))
     rule = data.draw(st.sampled_from(rules))
+    rule["why"] = "a tile"
     kind = data.draw(st.sampled_from(["condition", "exception", "outcome", "experts", "more"]))
     if kind == "condition":
         rule["when"] = {"topk": 3}
