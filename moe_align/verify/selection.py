@@ -149,10 +149,10 @@ _CLASSES = {
 def _platform(engine: Engine, machine: Machine) -> object:
     """An instance of the engine's own platform class that knows this machine's capability."""
     cls = cast(type, engine.tree.get(_CLASSES[machine.platform]))
-    return cls_with(cls, engine, machine)()
+    return _on_machine(cls, engine, machine)()
 
 
-def cls_with(cls: type, engine: Engine, machine: Machine) -> type:
+def _on_machine(cls: type, engine: Engine, machine: Machine) -> type:
     capability = _capability(engine, machine)
     names = {
         "get_device_capability": classmethod(lambda _cls, device_id=0: capability),
@@ -282,6 +282,7 @@ def fp8_block(engine: Engine, layer: Layer) -> Chosen:
 
 
 def nvfp4(engine: Engine, layer: Layer) -> Chosen:
+    """What a layer of NVFP4 weights and activations is given."""
     _model(engine, layer)
     tree, config = engine.tree, _config(engine, layer)
     keys = tree.get(f"{_KEYS}.kNvfp4Static"), tree.get(f"{_KEYS}.kNvfp4Dynamic")
@@ -290,6 +291,7 @@ def nvfp4(engine: Engine, layer: Layer) -> Chosen:
 
 
 def unquantized(engine: Engine, layer: Layer) -> Chosen:
+    """What a layer of unquantized weights is given."""
     _model(engine, layer)
     config = _config(engine, layer)
     select = cast(
@@ -299,6 +301,7 @@ def unquantized(engine: Engine, layer: Layer) -> Chosen:
 
 
 def mxfp4(engine: Engine, layer: Layer) -> Chosen:
+    """What a layer of MXFP4 weights and 16-bit activations is given, as GPT-OSS and online quantization ask."""
     _model(engine, layer)
     config = _config(engine, layer)
     select = cast("Callable[..., Any]", engine.tree.get(f"{_MOE}.oracle.mxfp4.select_mxfp4_moe_backend"))
@@ -306,6 +309,7 @@ def mxfp4(engine: Engine, layer: Layer) -> Chosen:
 
 
 def mxfp4_deepseek(engine: Engine, layer: Layer) -> Chosen:
+    """What a layer of the MXFP4 class itself is given: DeepSeek-V4, Kimi K3."""
     _model(engine, layer)
     config = _config(engine, layer)
     select = cast(
@@ -314,6 +318,7 @@ def mxfp4_deepseek(engine: Engine, layer: Layer) -> Chosen:
     return _ask(lambda: (select(config)[0].name,))
 
 
+#: How to ask, by the selector.
 SCHEMES = {
     "fp8_block": fp8_block,
     "nvfp4": nvfp4,
