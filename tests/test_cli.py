@@ -135,9 +135,9 @@ def test_the_backend_that_an_engine_picks_is_said() -> None:
 
 
 def test_rules_that_give_the_same_sizes_are_all_named() -> None:
-    text = moe_align("resolve --engine sglang==0.5.20 --model deepseek-v3 --tp 8 --arch gfx942").stdout
+    text = moe_align("resolve --engine sglang==0.5.20 --model deepseek-v3 --tp 8 --arch sm100").stdout
     assert text.startswith("hidden 7168 → 7168 · intermediate 2048 / 8 = 256 → 256\n")
-    assert "if        backend aiter → by sglang-fp8-block-before-0-5-23/aiter" in text
+    assert "if        backend trtllm → by sglang-fp8-block-before-0-5-23/trtllm" in text
 
 
 def test_a_folder_with_a_config_is_a_model(tmp_path: Path) -> None:

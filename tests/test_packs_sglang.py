@@ -210,8 +210,24 @@ def test_every_rule_of_the_packs_decides_some_case() -> None:
     reached |= addresses(policy().resolve(Facts.of(SHARED)))
     reached |= addresses(policy().resolve(Facts.of(STRIDED)))
     reached |= addresses(policy().resolve(Facts.of(HOPPER)))
-    mine = {rule.address for rule in policy().stack.rules() if rule.pack.startswith(("sglang-", "atom-"))}
+    mine = {
+        rule.address
+        for rule in policy().stack.rules()
+        if rule.pack.startswith(("sglang-", "atom-")) and rule.pack not in ELSEWHERE
+    }
     assert mine - reached == set()
+
+
+#: Packs whose cases stand in `tests/cases/older_releases.yaml`.
+ELSEWHERE = {
+    "sglang-fp8-block-before-0-5-23",
+    "sglang-fp8-select",
+    "sglang-fp8-select-before-0-5-23",
+    "sglang-linear",
+    "sglang-mxfp4-before-0-5-23",
+    "sglang-others-before-0-5-23",
+    "sglang-repack-before-0-5-23",
+}
 
 
 def addresses(decision: Decision) -> set[str]:
