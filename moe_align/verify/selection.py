@@ -301,7 +301,7 @@ def unquantized(engine: Engine, layer: Layer) -> Chosen:
 
 
 def mxfp4(engine: Engine, layer: Layer) -> Chosen:
-    """What a layer of MXFP4 weights and 16-bit activations is given, as GPT-OSS and online quantization ask."""
+    """What a layer of MXFP4 weights and 16-bit activations is given, as for GPT-OSS."""
     _model(engine, layer)
     config = _config(engine, layer)
     select = cast("Callable[..., Any]", engine.tree.get(f"{_MOE}.oracle.mxfp4.select_mxfp4_moe_backend"))
