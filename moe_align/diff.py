@@ -245,17 +245,19 @@ def _models(
     old: Policy, new: Policy, changes: Iterable[Change], models: Iterable[Model]
 ) -> Iterator[ModelChange]:
     listed = [model for model in models if {"hidden", "intermediate", "experts"} <= model.facts().keys()]
-    seen: set[tuple[str, int, tuple[tuple[str, str | int], ...]]] = set()
+    seen: set[object] = set()
     for layer in _layers(new, changes):
         for model in listed:
             facts = {key: value for key, value in model.facts().items() if key != "model_type"}
             if any(str(facts[key]).lower() != str(layer[key]).lower() for key in layer if key in facts):
                 continue
             for tp in RANKS:
-                key = model.name, tp, tuple(sorted(layer.items()))
-                if key not in seen:
-                    seen.add(key)
-                    yield from _model(old, new, model, layer, tp)
+                for change in _model(old, new, model, layer, tp):
+                    named = tuple(layer.get(key) for key in ("engine", "scheme", "backend", "activation"))
+                    key = change.model, tp, named, change.old, change.new
+                    if key not in seen:
+                        seen.add(key)
+                        yield change
 
 
 def _layers(new: Policy, changes: Iterable[Change]) -> Iterator[dict[str, str | int]]:
@@ -374,7 +376,8 @@ def _row(change: ModelChange) -> str:
         f"{new}" if old == new else f"{old} → {new}" for old, new in zip(change.old, change.new, strict=True)
     )
     backend = change.facts.get("backend", "any")
-    return f"| {change.model} | {change.tp} | {backend} | {sizes} | {_gib(change.created)} | {_gib(change.resident)} |"
+    costs = f"{_gib(change.created)} | {_gib(change.resident)}"
+    return f"| {change.model} | {change.tp} | {backend} | {sizes} | {costs} |"
 
 
 def _kv_lines(found: Difference) -> list[str]:

@@ -18,7 +18,7 @@ BUILT_IN = "built-in"
 VARIABLE = "MOE_ALIGN_RULES"
 
 #: Files of a rules folder that hold no rules.
-_OTHER_FILES = frozenset({"models.yaml"})
+_OTHER_FILES = frozenset({"models.yaml", "reviewed.yaml"})
 
 
 class Layer(NamedTuple):

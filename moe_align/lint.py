@@ -193,7 +193,7 @@ def _holes_above(
         above = box.free(key) & regions.space.box({key: after & _covered(part.pack, key)})
         if above.is_empty or high is None:
             continue
-        found = _hole(phase, above, key, high)
+        found = _hole(phase, part, above, key, high)
         if found is not None:
             hole, heir = found
             releases = hole[key]
@@ -251,8 +251,8 @@ def _covered(pack: Pack, key: str) -> VersionSet:
     return VersionSet.all()
 
 
-def _hole(phase: Phase, above: Box, key: str, high: tuple[int, ...]) -> tuple[Box, str] | None:
-    """A box right above a bound that nothing decides, and the rule that decides its facts later on."""
+def _hole(phase: Phase, ended: Part, above: Box, key: str, high: tuple[int, ...]) -> tuple[Box, str] | None:
+    """A box right above a bound that nothing decides, and the rule of the pack that decides its facts later."""
     pieces = list(phase.winners(above))
     for part, piece in pieces:
         releases = piece[key]
@@ -261,7 +261,12 @@ def _hole(phase: Phase, above: Box, key: str, high: tuple[int, ...]) -> tuple[Bo
             continue
         hole = piece & piece.space.box({key: VersionSet(releases.intervals[:1])})
         for later, share in pieces:
-            if later is not None and later.rule and not share.free(key).isdisjoint(hole.free(key)):
+            if (
+                later is not None
+                and later.rule
+                and later.pack is ended.pack
+                and not share.free(key).isdisjoint(hole.free(key))
+            ):
                 return hole, later.address
     return None
 

@@ -1,0 +1,80 @@
+"""What the commands of analysis share: forms of output, the list of reviewed findings, the exit status."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from ..errors import PolicyError, Problem
+from ..findings import Finding, fails, github, of_problem, plain, sarif, text
+from ..policy import Policy
+from ..report import json_text
+from .terminal import note, say
+
+FORMATS = ("text", "json", "github", "sarif")
+
+Format = Annotated[
+    str,
+    typer.Option("--format", metavar="|".join(FORMATS), help="How findings are written.", show_default=True),
+]
+
+OnlyRules = Annotated[
+    bool,
+    typer.Option(
+        "--alone", help="Without the built-in rules: the given ones are a whole policy.", show_default=False
+    ),
+]
+
+
+def loaded(rules: Sequence[str], alone: bool) -> Policy | tuple[Finding, ...]:
+    """The policy of the given layers, or, where it cannot be put together, its problems as findings.
+
+    Raises:
+        PolicyError: files that are not there.
+    """
+    from ..load import load_policy
+
+    try:
+        return load_policy(*rules, built_in=not alone)
+    except PolicyError as fault:
+        if any(problem.code in ("Y001", "Y002", "Y008") for problem in fault.problems):
+            raise
+        return tuple(map(of_problem, fault.problems))
+
+
+def report(found: Sequence[Finding], form: str, json: bool, said: str) -> None:
+    """Write findings in the form that was asked for, and end the command.
+
+    Raises:
+        PolicyError: a form that there is not.
+    """
+    form = "json" if json else form
+    if form not in FORMATS:
+        raise PolicyError([Problem("U040", f"unknown format `{form}`", f"write one of {', '.join(FORMATS)}")])
+    if form == "json":
+        listed = [plain(finding) for finding in found]
+        say(json_text({"version": 1, "fails": fails(found), "findings": listed}))
+    elif form == "sarif":
+        say(sarif(found, __version__))
+    elif form == "github":
+        if found:
+            say(github(found))
+    else:
+        if found:
+            say(text(found))
+        note(_summary(found, said))
+    raise typer.Exit(1 if fails(found) else 0)
+
+
+def _summary(found: Sequence[Finding], said: str) -> str:
+    if not found:
+        return f"nothing found · {said}"
+    counts = [
+        f"{number} {level}{'s' if number > 1 else ''}"
+        for level in ("error", "warning", "note")
+        if (number := sum(finding.level == level for finding in found))
+    ]
+    return f"{', '.join(counts)} · {said}"
