@@ -6,6 +6,7 @@ from ..errors import PolicyError
 from ..facts import VERSIONS, Facts
 from ..models import Model
 from ..record import NamedTuple
+from .backends import over_backends
 from .dims import Dim, dims
 from .outcome import LOADS, VERDICTS, Outcome, outcome
 from .question import explained, find, of_sizes, overruled, spread, with_model
@@ -110,7 +111,7 @@ def checked(policy: Policy, model: Model, facts: Facts, *, alone: bool = False) 
     Raises:
         PolicyError: unknown names, contradictions.
     """
-    first = outcome(policy, facts, model)
+    first = over_backends(policy, model, outcome(policy, facts, model))
     found = dims(policy, model, first)
     verdict = max((first.verdict, *(dim.verdict for dim in found)), key=VERDICTS.index)
     if alone:

@@ -205,7 +205,7 @@ MESSAGES = (
     ),
     Message(
         "swizzle-gated",
-        r"Intermediate size padding for w1 and w3|not implemented for gated activations|NotImplementedError.*(?:gated|pad)",
+        r"size padding for w1 and w3|not implemented for gated act|NotImplementedError.*(?:gated|pad)",
         "routed.intermediate",
         "padding behind gate and up together would move the border between them, and the engine refuses",
         f"{_WHOLE}; the shard must be a multiple of 64",
