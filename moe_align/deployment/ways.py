@@ -140,16 +140,24 @@ def _candidates(policy: Policy, model: Model, first: Outcome, verdict: str) -> I
     ranks = all_ranks({**first.values, "engine": engine})
     if ranks > 1 and first.values.get("ep") == 1:
         yield from _way(policy, model, {**given, "ep": ranks}, flags["ep"].format(ranks))
-    for size in _SIZES:
-        if size < tp and tp % size == 0:
-            smaller = {key: value for key, value in given.items() if key != "ep"}
-            yield from _way(policy, model, {**smaller, "tp": size}, flags["tp"].format(size))
+    yield from _fewer_ranks(policy, model, given, tp, flags["tp"])
     # Where blocks are cut every other backend pads: the scenarios have them.
     if "backend" not in given and verdict != "refine" and first.verdict not in ("native", "refine"):
         for value in sorted(policy.stack.vocabulary.domain("requested") - {"auto"}):
             change = flags["backend"].format(value)
             yield from _way(policy, model, {**given, "requested": value}, change)
     yield from _more_experts(policy, model, first, given)
+
+
+def _fewer_ranks(policy: Policy, model: Model, given: dict[str, object], tp: int, flag: str) -> Iterator[Way]:
+    """Smaller tensor-parallel sizes, until one needs no padding: those below it only take more memory."""
+    smaller = {key: value for key, value in given.items() if key != "ep"}
+    for size in reversed(_SIZES):
+        if size < tp and tp % size == 0:
+            for way in _way(policy, model, {**smaller, "tp": size}, flag.format(size)):
+                yield way
+                if way.outcome.verdict == "native":
+                    return
 
 
 def _more_experts(policy: Policy, model: Model, first: Outcome, given: dict[str, object]) -> Iterator[Way]:
