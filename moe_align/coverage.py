@@ -48,8 +48,9 @@ def missing(policy: Policy, cases: Iterable[Case]) -> tuple[Lacking, ...]:
 def _example(policy: Policy, regions: Regions, part: Part) -> tuple[Facts | None, Facts | None]:
     only_wins: Facts | None = None
     for box in islice(_boxes(regions, part), _MOST_BOXES):
-        facts = _facts(policy, box)
-        if not takes(policy, facts, part.address):
+        tried = (_facts(policy, part, box, whole=whole) for whole in (False, True))
+        facts = next((one for one in tried if takes(policy, one, part.address)), None)
+        if facts is None:
             continue
         facts = _shorter(policy, facts, part.address)
         only_wins = only_wins or facts
@@ -72,9 +73,13 @@ def _boxes(regions: Regions, part: Part) -> Iterator[Box]:
         yield from islice(found, 3)
 
 
-def _facts(policy: Policy, box: Box) -> Facts:
+def _facts(policy: Policy, part: Part, box: Box, *, whole: bool) -> Facts:
+    """A point of a box as facts: those that it is about and both sizes, or all but what rules still pick."""
     point = friendly(policy.stack, box)
-    shown = {key: point[key] for key in point if key in box.sets or key in SIZES}
+    picked = ("backend", "intermediate") if part.rule and part.rule.phase == "select" else ("intermediate",)
+    shown = {
+        key: point[key] for key in point if key in box.sets or key in SIZES or (whole and key not in picked)
+    }
     return facts_of(policy.stack, shown)
 
 

@@ -212,14 +212,18 @@ def _holes_above(
 
 
 def _swallowed(regions: Regions, phase: Phase) -> Iterator[Finding]:
-    """Releases between rules that are alike but for the release, which fall to another rule."""
-    alike: dict[tuple[str, str, Box], list[tuple[Part, VersionSet]]] = {}
+    """Releases between rules that are alike in all but the release, which fall to another rule."""
+    alike: dict[tuple[str, str, Box, Outcome], list[tuple[Part, VersionSet]]] = {}
     for part in phase.parts:
-        for box in part.asked if part.rule else ():
+        if part.rule is None:
+            continue
+        outcome = part.rule.outcome
+        for box in part.asked:
             for key in keys.VERSIONS:
                 if key in box.sets and isinstance(members := box[key], VersionSet):
-                    alike.setdefault((part.pack.name, key, box.free(key)), []).append((part, members))
-    for (_, key, free), ranges in alike.items():
+                    like = part.pack.name, key, box.free(key), outcome
+                    alike.setdefault(like, []).append((part, members))
+    for (_, key, free, _), ranges in alike.items():
         together = VersionSet(())
         for _, members in ranges:
             together |= members
@@ -252,7 +256,7 @@ def _covered(pack: Pack, key: str) -> VersionSet:
 
 
 def _hole(phase: Phase, ended: Part, above: Box, key: str, high: tuple[int, ...]) -> tuple[Box, str] | None:
-    """A box right above a bound that nothing decides, and the rule of the pack that decides its facts later."""
+    """A box right above a bound that nothing decides, and the rule of its pack that goes on later."""
     pieces = list(phase.winners(above))
     for part, piece in pieces:
         releases = piece[key]
