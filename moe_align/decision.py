@@ -110,9 +110,9 @@ class Decision(NamedTuple):
         return next((step.rule for step in self.steps if step.rule.address == self.rule), None)
 
 
-def decision(stack: Stack, state: Known) -> Decision:
-    """The decision for what is known of one layer."""
-    found = leaves(stack, state)
+def decision(stack: Stack, state: Known, *, trace: bool = True) -> Decision:
+    """The decision for what is known of one layer; without `trace` it cannot say why not other rules."""
+    found = leaves(stack, state, trace=trace)
     first = found[0]
     flow = first.flow
     decided = len({_outcome(leaf) for leaf in found}) == 1
@@ -142,7 +142,7 @@ def decision(stack: Stack, state: Known) -> Decision:
         alternatives=tuple(_alternatives(state, found)) if apart else (),
         reason=first.reason if decided else f"depends on {', '.join(_open_facts(found))}",
         error=first.error if decided else None,
-        missed=tuple(leaf.misses for leaf in found),
+        missed=tuple(leaf.misses for leaf in found) if trace else (),
         pads_text=_alike(found, lambda leaf: leaf.flow.pads_text),
         notes=_notes(state),
     )
@@ -163,7 +163,7 @@ def differences(
 
     Nothing where the answer depends on open facts: then there are no sizes yet that could change.
     """
-    base = leaves(stack, state)
+    base = leaves(stack, state, trace=False)
     now = _outcome(base[0])
     if any(_outcome(leaf) != now for leaf in base[1:]):
         return ()
@@ -184,7 +184,11 @@ _LAUNCH_SIZES = frozenset({"engine", "tp", "dp", "pcp", "ep", "sp"})
 
 def _other_values(stack: Stack, state: Known, key: str, now: object) -> Iterable[Difference]:
     opened = state.opened(key)
-    other = [leaf for leaf in leaves(stack, opened) if leaf.status != "unknown" and _outcome(leaf) != now]
+    other = [
+        leaf
+        for leaf in leaves(stack, opened, trace=False)
+        if leaf.status != "unknown" and _outcome(leaf) != now
+    ]
     for part in _parts(opened, other, by_rule=False):
         where = [
             f"{name} is {_where_text(opened, name, accepts)}"

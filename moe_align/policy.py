@@ -50,16 +50,16 @@ class Policy:
             object.__setattr__(self, "_digest", digest(self.stack))
         return self._digest  # type: ignore[return-value]  # set just above
 
-    def resolve(self, facts: Facts) -> Decision:
-        """The decision for one expert layer.
+    def resolve(self, facts: Facts, *, trace: bool = True) -> Decision:
+        """The decision for one expert layer; without `trace` faster, and with none.
 
         Raises:
             PolicyError: names that no pack declares, facts that contradict each other.
         """
         memo = self._memo
         kept = memo.get(facts)
-        if kept is None:
-            kept = decision(self.stack, known(self.stack.vocabulary, facts))
+        if kept is None or (trace and not kept.missed):
+            kept = decision(self.stack, known(self.stack.vocabulary, facts), trace=trace)
             if len(memo) >= MOST_KEPT:
                 memo.clear()
             memo[facts] = kept

@@ -86,7 +86,7 @@ class _At(NamedTuple):
     splits: dict[str, Accepts]
     flow: Flow
     steps: tuple[Step, ...] = ()
-    misses: tuple[Missed, ...] = ()
+    misses: tuple[Missed, ...] | None = ()
     phase: int = 0
     pack: int = 0
     rule: int = -1
@@ -155,13 +155,16 @@ def spread(misses: Iterable[Missed]) -> tuple[Miss, ...]:
     return tuple(found)
 
 
-def leaves(stack: Stack, state: Known) -> tuple[Leaf, ...]:
-    """The outcome for every part of the open facts; one leaf where nothing that is open matters."""
+def leaves(stack: Stack, state: Known, *, trace: bool = True) -> tuple[Leaf, ...]:
+    """The outcome for every part of the open facts; one leaf where nothing that is open matters.
+
+    Without `trace` rules behind the first match are not looked at, and leaves have no misses.
+    """
     flow = sizes.entering(state)
     if state.refusal is not None:
         return (Leaf(state, {}, "rejected", flow, (), (), state.refusal),)
     try:
-        return tuple(_decide(stack, _At(state, {}, flow)))
+        return tuple(_decide(stack, _At(state, {}, flow, (), () if trace else None)))
     except ValueError as fault:
         from .space import SpaceTooLarge
 
@@ -172,7 +175,7 @@ def leaves(stack: Stack, state: Known) -> tuple[Leaf, ...]:
 
 def _decide(stack: Stack, at: _At) -> Iterator[Leaf]:
     state, splits, flow, steps, before, first, pack, rule = at
-    misses = list(before)
+    misses = None if before is None else list(before)
     for index in range(first, len(PHASES)):
         phase = PHASES[index]
         packs = stack.phases[phase]
@@ -184,30 +187,32 @@ def _decide(stack: Stack, at: _At) -> Iterator[Leaf]:
             yield _lacking(state, splits, flow, steps, misses)
             return
         if isinstance(found, _Wait):
-            here = _At(state, splits, flow, steps, tuple(misses), index, found.pack, found.rule)
+            kept = None if misses is None else tuple(misses)
+            here = _At(state, splits, flow, steps, kept, index, found.pack, found.rule)
             for part in _parts(found.condition, here):
                 yield from _decide(stack, part)
             return
         if isinstance(found, str):
             if phase != "launch":
-                yield Leaf(state, splits, "unknown", flow, steps, tuple(misses), found)
+                yield Leaf(state, splits, "unknown", flow, steps, tuple(misses or ()), found)
                 return
         elif found is not None:
             flow, status, reason = sizes.apply(found, state, flow)
             state = sizes.after(state, flow)
             steps = (*steps, Step(phase, found, flow.hidden.size, flow.intermediate.size))
             if status != "decided":
-                yield Leaf(state, splits, status, flow, steps, tuple(misses), reason, _error(found.outcome))
+                said = _error(found.outcome)
+                yield Leaf(state, splits, status, flow, steps, tuple(misses or ()), reason, said)
                 return
         elif phase == "allocate":
             break
     if not any(step.phase == "allocate" for step in steps):
-        yield Leaf(state, splits, "unknown", flow, steps, tuple(misses), _nobody(stack, state))
+        yield Leaf(state, splits, "unknown", flow, steps, tuple(misses or ()), _nobody(stack, state))
         return
     if any(key not in SIZES for key in flow.needs):
         yield _lacking(state, splits, flow, steps, misses)
         return
-    yield Leaf(state, splits, "decided", flow, steps, tuple(misses), None)
+    yield Leaf(state, splits, "decided", flow, steps, tuple(misses or ()), None)
 
 
 def _error(outcome: Outcome) -> str | None:
@@ -216,19 +221,20 @@ def _error(outcome: Outcome) -> str | None:
 
 
 def _lacking(
-    state: Known, splits: dict[str, Accepts], flow: Flow, steps: tuple[Step, ...], misses: list[Missed]
+    state: Known, splits: dict[str, Accepts], flow: Flow, steps: tuple[Step, ...], misses: list[Missed] | None
 ) -> Leaf:
     """The end where sizes are computed from facts that are open: each value of them gives another answer."""
     reason = f"depends on {', '.join(flow.needs)}"
-    return Leaf(state, splits, "undecided", flow, steps, tuple(misses), reason)
+    return Leaf(state, splits, "undecided", flow, steps, tuple(misses or ()), reason)
 
 
 def _phase(
-    packs: Sequence[Pack], state: Known, flow: Flow, misses: list[Missed], first: int, rule: int
+    packs: Sequence[Pack], state: Known, flow: Flow, misses: list[Missed] | None, first: int, rule: int
 ) -> _Wait | Rule | str | None:
     """The first rule of a phase that matches, why no pack answers, or the condition to wait for.
 
-    Rules that do not decide are added to `misses`, those after the first match as well.
+    Rules that do not decide are added to `misses`, those after the first match as well; where it is
+    `None` nobody asks for them.
     """
     winner: Rule | None = None
     values = state.values
@@ -238,7 +244,8 @@ def _phase(
             held, condition, _ = verdict(pack.needs, (), state, flow)
             if held is NO and condition is not None:
                 got = values.get(condition.key)
-                misses.append(Passed(pack, condition, got))
+                if misses is not None:
+                    misses.append(Passed(pack, condition, got))
                 continue
             if held is DEPENDS and condition is not None and winner is None:
                 return _Wait(condition, index, _BEFORE)
@@ -255,11 +262,15 @@ def _phase(
             candidate = rules[number]
             held, condition, excepted = verdict(candidate.when, candidate.unless, state, flow)
             if held is NO and condition is not None:
-                misses.append(Miss(candidate, condition, values.get(condition[0]), excepted))
+                if misses is not None:
+                    misses.append(Miss(candidate, condition, values.get(condition[0]), excepted))
             elif winner is not None:
-                misses.append(Miss(candidate, None, None))
+                if misses is not None:
+                    misses.append(Miss(candidate, None, None))
             elif condition is None:
                 winner = candidate
+                if misses is None:
+                    return winner
             else:
                 return _Wait(condition, index, number)
         rule = _BEFORE

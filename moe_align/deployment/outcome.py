@@ -75,18 +75,18 @@ def outcome(policy: Policy, facts: Facts, model: Model | None) -> Outcome:
     Raises:
         PolicyError: unknown names, contradictions.
     """
-    decision = policy.resolve(facts)
+    decision = policy.resolve(facts, trace=False)
     machine: dict[str, str] = {}
     platform = _platform(policy, facts, decision)
     if platform is not None:
         machine["platform"] = platform
         facts = facts.having(platform=platform)
-        decision = policy.resolve(facts)
+        decision = policy.resolve(facts, trace=False)
     arch = _arch(policy, facts, decision)
     if arch is not None:
         machine["arch"] = arch
         facts = facts.having(arch=arch)
-        decision = policy.resolve(facts)
+        decision = policy.resolve(facts, trace=False)
     if decision.status == "undecided":
         decision = _agreed(policy, facts, decision) or decision
     values = known(policy.stack.vocabulary, facts).values
@@ -108,7 +108,7 @@ def _platform(policy: Policy, facts: Facts, decision: Decision) -> str | None:
     if all(one.holds is not None for one in decision.contracts):
         return None
     try:
-        there = policy.resolve(facts.having(platform=usual))
+        there = policy.resolve(facts.having(platform=usual), trace=False)
     except PolicyError:
         return None
     return usual if _verdict(there, facts) != _verdict(decision, facts) else None
@@ -129,7 +129,7 @@ def _arch(policy: Policy, facts: Facts, decision: Decision) -> str | None:
     arch = usual.get(platform) or _ARCHES.get(platform)
     if arch is None or _agreed(policy, facts, decision) is not None:
         return None
-    return None if policy.resolve(facts.having(arch=arch)).status == "undecided" else arch
+    return None if policy.resolve(facts.having(arch=arch), trace=False).status == "undecided" else arch
 
 
 def usual_platform(facts: Facts) -> str:
@@ -170,7 +170,7 @@ def _part(policy: Policy, facts: Facts, where: Mapping[str, Accepts]) -> Decisio
     """The decision in one part of the open facts, where one value of each settles it."""
     chosen = {key: member(accepts) for key, accepts in where.items()}
     try:
-        found = policy.resolve(Facts.of({**dict(facts.items()), **chosen}))
+        found = policy.resolve(Facts.of({**dict(facts.items()), **chosen}), trace=False)
     except PolicyError:
         return None
     return found if found.status == "decided" else None
