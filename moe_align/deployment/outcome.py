@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..cost import Cost, layer_cost
+from ..decision import decision as made
 from ..errors import PolicyError
 from ..facts import Facts
 from ..known import known
@@ -75,27 +76,32 @@ def outcome(policy: Policy, facts: Facts, model: Model | None) -> Outcome:
     Raises:
         PolicyError: unknown names, contradictions.
     """
-    decision = policy.resolve(facts, trace=False)
+    decision, values = _decided(policy, facts)
     machine: dict[str, str] = {}
     platform = _platform(policy, facts, decision)
     if platform is not None:
         machine["platform"] = platform
         facts = facts.having(platform=platform)
-        decision = policy.resolve(facts, trace=False)
-    arch = _arch(policy, facts, decision)
+        decision, values = _decided(policy, facts)
+    arch = _arch(facts, decision, values, policy)
     if arch is not None:
         machine["arch"] = arch
         facts = facts.having(arch=arch)
-        decision = policy.resolve(facts, trace=False)
+        decision, values = _decided(policy, facts)
     if decision.status == "undecided":
         decision = _agreed(policy, facts, decision) or decision
-    values = known(policy.stack.vocabulary, facts).values
     verdict, reason, rule = _verdict(decision, facts)
     layers = (model.moe_layers if model else None) or 1
     cost = None
     if decision.status == "decided":
         cost = layer_cost(decision, values, zero_points=bool(model and model.zero_points))
     return Outcome(verdict, reason, facts, values, decision, cost, layers, machine or None, rule)
+
+
+def _decided(policy: Policy, facts: Facts) -> tuple[Decision, Mapping[str, object]]:
+    """The decision, without a trace, and all that is known of the layer."""
+    state = known(policy.stack.vocabulary, facts)
+    return made(policy.stack, state, trace=False), state.values
 
 
 def _platform(policy: Policy, facts: Facts, decision: Decision) -> str | None:
@@ -119,12 +125,11 @@ _ARCHES = {"cuda": "sm90", "rocm": "gfx942"}
 _FP4_ARCHES = {"rocm": "gfx950"}
 
 
-def _arch(policy: Policy, facts: Facts, decision: Decision) -> str | None:
+def _arch(facts: Facts, decision: Decision, values: Mapping[str, object], policy: Policy) -> str | None:
     """The architecture that has to be assumed, where the answer hangs on it and an assumption settles it."""
     if decision.status != "undecided" or "arch" not in decision.open or "arch" in facts:
         return None
-    platform = str(facts.get("platform") or decision.implied.get("platform"))
-    values = known(policy.stack.vocabulary, facts).values
+    platform = str(values.get("platform"))
     usual = _FP4_ARCHES if values.get("scheme") == "mxfp4" else {}
     arch = usual.get(platform) or _ARCHES.get(platform)
     if arch is None or _agreed(policy, facts, decision) is not None:
