@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import Location, Problem
+from .facts import BOOLEANS
 from .space import Box, FactSet, Values
 
 #: Worst first. A `note` alone is no reason to fail.
@@ -73,7 +74,17 @@ def region_text(boxes: Sequence[Box]) -> tuple[str, ...]:
 
 def facts_text(facts: Mapping[str, str | int]) -> str:
     """Facts as flags of the command line."""
-    return " ".join(f"--{key.replace('_', '-')} {value}" for key, value in facts.items())
+    return " ".join(_flag(key, value) for key, value in facts.items())
+
+
+def _flag(key: str, value: str | int) -> str:
+    namespace, dot, name = key.partition(".")
+    if dot:
+        return f"--{namespace} {name}={value}"
+    flag = key.replace("_", "-")
+    if key in BOOLEANS:
+        return f"--{flag}" if value == "true" else f"--no-{flag}"
+    return f"--{flag} {value}"
 
 
 # --- forms --------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Packs of older releases, of linear layers and of selection that was read: a case for each of their rules."""
+"""Packs of older releases, of linear layers and of selection that was read: a case for every rule."""
 
 from __future__ import annotations
 

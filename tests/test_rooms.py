@@ -53,7 +53,8 @@ TABLE: dict[str, set[str]] = {
     "regions": _RULES,
     "routes": _RULES | {"flow", "known", "regions"},
     "lint": _RULES | {"findings", "layers", "regions", "routes"},
-    "diff": _RULES | {"cost", "decision", "findings", "flow", "known", "models", "policy", "regions", "routes"},
+    "diff": _RULES
+    | {"cost", "decision", "findings", "flow", "known", "models", "policy", "regions", "routes"},
     "prove": _RULES | {"findings", "regions", "routes", "flow", "known", "resolve"},
     "claims": _RULES | {"findings", "load", "prove", "regions", "routes"},
     "reviewed": {"errors", "findings", "layers", "load"},
