@@ -21,10 +21,9 @@ from .routes import (
     OPEN,
     Route,
     applied,
-    can_be,
+    confirmed,
     entered,
     fixed,
-    routes,
     size_after,
     sizes_that_become,
     sizes_where,
@@ -139,36 +138,12 @@ def _point(
     regions: Regions, part: Part, within: Box, last: str, claim: Claim, also: tuple[Part, ...] = ()
 ) -> Box | None:
     """A box of facts as they enter the first phase for which `part` decides and a claim finds something."""
-    phase = regions.phase(_phase_of(part))
-    pieces = list(islice(phase.decided(part, within), _FIRST_PIECES))
-    if not pieces:
-        return None
-    for piece in pieces:
-        decided = (
-            route for route in routes(regions, _unchanged(piece), last, [part, *also]) if _is_by(route, part)
-        )
-        for route in islice(decided, _FIRST_ROUTES):
-            found = next(claim(route), None)
-            if found is not None:
-                return found
     for way in ways(regions, within, last, [part, *also]):
         for suspect in claim(way) if _is_by(way, part) else ():
-            if can_be(regions, way, suspect):
-                pinned = [part, *(regions.part(rule) for rule in way.rules)]
-                for route in routes(regions, suspect, last, pinned):
-                    found = next(claim(route), None) if _is_by(route, part) else None
-                    if found is not None:
-                        return found
+            found = next(confirmed(regions, way, suspect, part), None)
+            if found is not None:
+                return found
     return None
-
-
-#: A claim that does not hold as a rule fails at once: so much is tried before all ways are looked at.
-_FIRST_PIECES, _FIRST_ROUTES = 3, 6
-
-
-def _phase_of(part: Part) -> str:
-    assert part.rule is not None
-    return part.rule.phase
 
 
 def _can_break(regions: Regions, part: Part, demand: Demand) -> bool:

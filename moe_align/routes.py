@@ -26,8 +26,8 @@ WALKED = tuple(phase for phase in PHASES if phase != "select")
 #: An open number that a multiple is made of is tried with these values, and with no others.
 TRIED: Mapping[str, tuple[int, ...]] = {
     "act_bytes": (1, 2, 4),
-    "block_n": (32, 64, 128, 256),
-    "block_k": (32, 64, 128, 256),
+    "block_n": (128,),
+    "block_k": (128,),
     "group": (16, 32, 64, 128),
 }
 _TRIED_ELSE = (1, 2, 4, 8)
@@ -61,6 +61,8 @@ class Route:
     reason: str | None = None
     pads: tuple[Pad, Pad] | None = None
     allocated: tuple[Dimension, Dimension] | None = None
+    trail: tuple[tuple[str, Flow, Rule | None], ...] = ()
+    """Of a way: each phase, the sizes that entered it, and the rule that changed them, if one did."""
 
     def rule_of(self, phase: str) -> Rule | None:
         """The rule that decided a phase."""
@@ -163,26 +165,51 @@ def _wandered(
         return
     phase, wanted = phases[0], through.get(phases[0])
     if wanted is None and phase != "allocate":
-        yield from _wandered(regions, _after(route, phase), phases[1:], through)
+        left = replace(_after(route, phase), trail=(*route.trail, (phase, route.flow, None)))
+        yield from _wandered(regions, left, phases[1:], through)
     for part, entering in _meeting(regions, route, phase, wanted):
         assert part.rule is not None
-        for further in applied(route.at(entering), part.rule):
-            as_it_was = _changing_part(further.flow) == _changing_part(route.flow)
-            if further.status == "decided" and (wanted or phase == "allocate" or not as_it_was):
+        here = replace(route, box=entering, trail=(*route.trail, (phase, route.flow, part.rule)))
+        for further in applied(here, part.rule):
+            counts = wanted or phase == "allocate" or not _is_left(further, route.flow)
+            if further.status == "decided" and counts:
                 yield from _wandered(regions, _after(further, phase), phases[1:], through)
 
 
-def can_be(regions: Regions, way: Route, box: Box) -> bool:
-    """Whether each rule of a way decides its phase somewhere in `box`, whatever became of the sizes."""
-    changed = {*DIMENSIONS.values(), *(name for name, _ in way.flow.blocks)}
-    kept = box.space.box({fact: members for fact, members in box.sets.items() if fact not in changed})
-    decided = (regions.phase(rule.phase).decided(regions.part(rule), kept) for rule in way.rules)
-    return all(next(boxes, None) is not None for boxes in decided)
+def _is_left(route: Route, flow: Flow) -> bool:
+    """Whether later phases and contracts see the same sizes and blocks as before."""
+    now = route.flow
+    return (now.hidden, now.intermediate, now.blocks) == (flow.hidden, flow.intermediate, flow.blocks)
 
 
-def _changing_part(flow: Flow) -> tuple[Dimension, Dimension, object]:
-    """What later phases and contracts see of a flow."""
-    return flow.hidden, flow.intermediate, flow.blocks
+def confirmed(regions: Regions, way: Route, box: Box, first: Part) -> Iterator[Box]:
+    """The parts of `box`, inside that of a way, where its rules do decide, lazily; `first` first."""
+
+    def order(step: tuple[str, Flow, Rule | None]) -> int:
+        return 0 if step[2] is first.rule else 1 if step[2] else 2
+
+    yield from _confirmed(regions, sorted(way.trail, key=order), box)
+
+
+def _confirmed(regions: Regions, trail: Sequence[tuple[str, Flow, Rule | None]], box: Box) -> Iterator[Box]:
+    if not trail:
+        yield box
+        return
+    (phase, flow, rule), *rest = trail
+    here = Route(box, flow)
+    for part, piece in _shares(regions, here, phase, regions.part(rule) if rule else None):
+        for kept in [piece] if rule else _leaving(here.at(piece), part, phase):
+            yield from _confirmed(regions, rest, kept)
+
+
+def _leaving(route: Route, part: Part | None, phase: str) -> Iterator[Box]:
+    """Where a part, which may be none, leaves the sizes of a route as they are, and refuses nothing."""
+    if part is None or (part.rule is None and phase == "launch"):
+        yield route.box
+    elif part.rule is not None:
+        for further in applied(route, part.rule):
+            if further.status == "decided" and _is_left(further, route.flow):
+                yield further.box
 
 
 def _meeting(regions: Regions, route: Route, phase: str, wanted: Part | None) -> Iterator[tuple[Part, Box]]:
