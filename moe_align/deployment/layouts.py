@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..errors import PolicyError, Problem
 from ..facts import Facts
 from ..models import Model
-from ..parallel import sglang_parallel
+from ..parallel import atom_parallel, sglang_parallel, vllm_parallel
 from ..record import NamedTuple
 from .dims import dims
 from .outcome import LOADS, Outcome, outcome, tried
@@ -52,7 +52,10 @@ class Layout(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A layout that does not load, and why; `fused` is with shared experts among the routed ones."""
+    """A layout that does not load, and why; `fused` is with shared experts among the routed ones.
+
+    `open` ones may load: it depends on what was not said.
+    """
 
     moe_tp: int
     moe_ep: int
@@ -60,6 +63,7 @@ class Refused(NamedTuple):
     asked: tuple[str, ...]
     reason: str
     fused: bool = False
+    open: bool = False
 
 
 class Plan(NamedTuple):
@@ -175,46 +179,72 @@ def _tried(
     refused: list[Refused] = []
     requests = _requests(policy, facts)
     for index, (tp, dp, ep) in enumerate(splits):
-        for request in requests:
-            one = _one(policy, model, facts, (tp, dp, ep), request)
+        for key, request in requests:
+            one = _one(policy, model, facts, (tp, dp, ep), (key, request))
             if isinstance(one, Layout):
                 found.append(one)
             elif isinstance(one, Refused):
                 refused.append(one)
+        settled = {(one.moe_tp, one.moe_ep) for one in found if (tp, dp) in one.splits}
+        # Where the backend is open, the layouts of each backend are the answer.
+        refused = [one for one in refused if not one.open or (one.moe_tp, one.moe_ep) not in settled]
         if watch is not None:
             watch(index + 1, len(splits))
     return found, refused
 
 
-def _requests(policy: Policy, facts: Facts) -> list[str]:
-    """What may be asked for: what was said, else everything that the engine takes."""
-    if "backend" in facts or "requested" in facts or facts.get("engine") not in (None, "vllm"):
-        return [""]
-    return ["auto", *sorted(policy.stack.vocabulary.domain("requested") - {"auto"})]
+def _requests(policy: Policy, facts: Facts) -> list[tuple[str, str]]:
+    """What may be asked for, by the fact that says it: what was said, else all that the engine takes."""
+    nothing = [("requested", "auto")]
+    if "backend" in facts or "requested" in facts:
+        return [("", "")]
+    if facts.get("engine") in (None, "vllm"):
+        others = policy.stack.vocabulary.domain("requested") - {"auto"}
+        return [*nothing, *(("requested", name) for name in sorted(others))]
+    return [*nothing, *(("backend", name) for name in sorted(_backends(policy, facts)))]
+
+
+def _backends(policy: Policy, facts: Facts) -> set[str]:
+    """The backends at which the packs of an engine look for a scheme."""
+    found: set[str] = set()
+    for pack in (*policy.stack.phases["allocate"], *policy.stack.phases["repack"]):
+        needs = {need.key: need.accepts for need in pack.needs}
+        if any(key in needs and facts.get(key) not in needs[key] for key in ("engine", "scheme")):
+            continue
+        for rule in pack.rules:
+            of = [condition.accepts for condition in rule.when if condition.key == "backend"]
+            found.update(*(accepts for accepts in of if isinstance(accepts, frozenset)))
+    return found if len(found) < len(policy.stack.vocabulary.domain("backend")) // 2 else set()
 
 
 def _one(
-    policy: Policy, model: Model, facts: Facts, split: tuple[int, int, int], request: str
+    policy: Policy, model: Model, facts: Facts, split: tuple[int, int, int], request: tuple[str, str]
 ) -> Layout | Refused | None:
     """What one split with one request gives; `None` where the request is none for this machine."""
     tp, dp, ep = split
+    key, name = request
     more: dict[str, object] = {"tp": tp, "dp": dp, "ep": ep}
-    if request:
-        more["requested"] = request
+    if key:
+        more[key] = name
     engine = str(facts.get("engine") or "vllm")
     moe_tp, moe_ep = _moe(engine, split)
-    asked = (request,) if request not in ("", "auto") else ()
+    asked = (name,) if name not in ("", "auto") else ()
     try:
         one = outcome(policy, Facts.of({**dict(facts.items()), **more}), model)
     except PolicyError as fault:
         if asked:
             return None
         return Refused(moe_tp, moe_ep, ((tp, dp),), asked, fault.problems[0].message)
+    if asked and one.decision.backend is None:
+        return None
     bad = next((dim for dim in dims(policy, model, one) if dim.verdict not in LOADS), None)
     if bad is None and one.loads:
         return Layout(moe_tp, moe_ep, ((tp, dp),), asked, not asked, one, tuple(_notes(one)))
     reason = f"{bad.name}: {bad.reason}" if bad and bad.reason else one.reason or one.verdict
-    return None if asked and one.verdict == "unknown" else Refused(moe_tp, moe_ep, ((tp, dp),), asked, reason)
+    if asked and one.verdict == "unknown":
+        return None
+    undecided = one.decision.status == "undecided"
+    return Refused(moe_tp, moe_ep, ((tp, dp),), asked, reason, open=undecided)
 
 
 def _fused(policy: Policy, model: Model, facts: Facts, splits: list[tuple[int, int, int]]) -> list[Refused]:
@@ -238,8 +268,11 @@ def _moe(engine: str, split: tuple[int, int, int]) -> tuple[int, int]:
     tp, dp, ep = split
     if engine == "sglang":
         cut = sglang_parallel(tp=tp, ep=ep)
-        return cut.moe_tp, cut.moe_ep
-    return (1, tp * dp) if ep > 1 else (tp * dp, 1)
+    elif engine == "atom":
+        cut = atom_parallel(tp=tp, dp=dp, ep=ep > 1)
+    else:
+        cut = vllm_parallel(tp=tp, dp=dp, ep=ep > 1)
+    return cut.moe_tp, cut.moe_ep
 
 
 def _notes(one: Outcome) -> Iterator[str]:

@@ -92,7 +92,8 @@ def _is_choice(key: str) -> bool:
 
 
 def _is_no_choice(key: str, found: Outcome) -> bool:
-    return key == "requested" and found.verdict == "reject"
+    """Whether a request is refused, or nobody knows what it leads to."""
+    return key == "requested" and (found.verdict == "reject" or found.decision.backend is None)
 
 
 def _texts(listed: list[Accepts]) -> tuple[str, ...]:
@@ -145,7 +146,8 @@ def _candidates(policy: Policy, model: Model, first: Outcome, verdict: str) -> I
     if "backend" not in given and verdict != "refine" and first.verdict not in ("native", "refine"):
         for value in sorted(policy.stack.vocabulary.domain("requested") - {"auto"}):
             change = flags["backend"].format(value)
-            yield from _way(policy, model, {**given, "requested": value}, change)
+            ways_of = _way(policy, model, {**given, "requested": value}, change)
+            yield from (way for way in ways_of if way.outcome.decision.backend is not None)
     yield from _more_experts(policy, model, first, given)
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 #: So many columns the bars of the chart take at most.
 _BAR = 40
 
+#: So many backends are named in one row.
+_MOST_BACKENDS = 2
+
 #: So many reasons for layouts that are out are told.
 _MOST_REASONS = 4
 
@@ -104,7 +107,7 @@ def plan_text(plan: Plan, style: Style) -> str:
     lines = [style.paint(", ".join(_head(plan)), "strong")]
     if plan.layouts:
         head = ["layout", "backend", "experts × width", "GiB per rank", "note"]
-        lines += table(style, head, [_row(plan, one) for one in plan.layouts])
+        lines += table(style, head, [_row(plan, alike) for alike in _alike(plan.layouts)])
     for text in (*_saving(plan), *_out(plan), *(f"note: {note}" for note in plan.notes)):
         lines += folded(text, style.width)
     return "\n".join(lines)
@@ -118,16 +121,30 @@ def _head(plan: Plan) -> Iterator[str]:
     yield f"{plan.gpus} GPUs"
 
 
-def _row(plan: Plan, one: Layout) -> list[str]:
+def _alike(layouts: Sequence[Layout]) -> list[list[Layout]]:
+    """Layouts that differ in the backend alone, together; a default start stays by itself."""
+    groups: dict[object, list[Layout]] = {}
+    for one in layouts:
+        decision = one.outcome.decision
+        sizes = decision.hidden.allocated, decision.intermediate.allocated, decision.blocks
+        key = one.moe_tp, one.moe_ep, sizes, one.fits, one.splits, one.notes, one.default
+        groups.setdefault(key, []).append(one)
+    return list(groups.values())
+
+
+def _row(plan: Plan, alike: list[Layout]) -> list[str]:
+    one = alike[0]
     found = one.outcome
     count = found.cost.experts if found.cost else "–"
     size = found.decision.intermediate.allocated
+    asked = [name for other in alike for name in other.asked]
+    backends = [other.outcome.decision.backend or "engine's choice" for other in alike]
     return [
         _name(plan, one),
-        found.decision.backend or "engine's choice",
+        listed(backends, _MOST_BACKENDS),
         f"{count:>4} × {size if size is not None else '–'}",
         gib(one.fits),
-        " · ".join(_remarks(plan, one)),
+        " · ".join(_remarks(plan, one, asked)),
     ]
 
 
@@ -150,11 +167,11 @@ def _splits(plan: Plan) -> int:
     return sum(plan.gpus % tp == 0 for tp in range(1, plan.gpus + 1))
 
 
-def _remarks(plan: Plan, one: Layout) -> Iterator[str]:
+def _remarks(plan: Plan, one: Layout, asked: Sequence[str]) -> Iterator[str]:
     if one.default:
         yield "what a default start gives"
-    elif one.asked:
-        yield f"--moe-backend {listed(one.asked, 3)}"
+    elif asked and plan.engine == "vllm":
+        yield f"--moe-backend {listed(asked, _MOST_BACKENDS)}"
     if one.outcome.verdict == "refine":
         yield "finer blocks: a slower kernel"
     if plan.memory is not None and one.fits is not None and one.fits > plan.memory:
