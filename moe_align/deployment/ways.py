@@ -69,7 +69,11 @@ def _scenarios(policy: Policy, model: Model, first: Outcome) -> Iterator[Scenari
 
 def _other_values(policy: Policy, first: Outcome) -> Iterator[tuple[str, Accepts]]:
     """Assumptions and the values of them that would change sizes; of names each by itself."""
-    found = policy.differences(first.facts, _is_choice)
+    found = [
+        other
+        for other in policy.differences(first.facts, _is_choice)
+        if other.key != "requested" or not other.then.startswith("rejected")
+    ]
     for key in dict.fromkeys(other.key for other in found):
         listed = [other.accepts for other in found if other.key == key]
         spans = [accepts for accepts in listed if isinstance(accepts, VersionSet)]

@@ -6,6 +6,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+#: The version of every shape that `--json` prints.
+SHAPE = 1
+
 
 def json_text(plain: Mapping[str, object]) -> str:
     """A shape as JSON, indented for people."""

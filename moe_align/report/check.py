@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..facts import VERSIONS
 from ..record import NamedTuple
 from ..sizes import ceil_div
+from . import SHAPE
 from .lines import Style, folded, table
-from .resolve import SHAPE
 from .words import PRODUCTS, fact_text, gib, listed
 
 TYPE_CHECKING = False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..record import NamedTuple
+from . import SHAPE
 from .lines import Row, Style, rows
-from .resolve import SHAPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

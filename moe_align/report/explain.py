@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ..record import NamedTuple
+from . import SHAPE
 from .lines import Style
 from .outcomes import outcome_text
-from .resolve import SHAPE, Answer, contract_plain, heading
+from .resolve import Answer, contract_plain, heading
 from .words import value_text
 
 TYPE_CHECKING = False

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from . import SHAPE
 from .lines import Style, table
-from .resolve import SHAPE
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

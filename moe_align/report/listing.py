@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from .. import facts as keys
 from ..record import NamedTuple
+from . import SHAPE
 from .lines import Style, prose_table, table
 from .outcomes import conditions_text, demands_text, outcome_text
-from .resolve import SHAPE
 from .words import accepts_text, listed
 
 TYPE_CHECKING = False

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ..record import NamedTuple
+from . import SHAPE
 from .lines import Row, Style, folded, rows
 from .outcomes import conditions_text, demands_text, outcome_text
-from .resolve import SHAPE
 from .words import listed
 
 TYPE_CHECKING = False

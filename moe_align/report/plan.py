@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from . import SHAPE
 from .lines import Style, folded, table
-from .resolve import SHAPE
 from .words import PRODUCTS, gib, listed
 
 TYPE_CHECKING = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..record import NamedTuple
+from . import SHAPE
 from .lines import Row, Style, folded, rows, table
 from .words import (
     accepts_text,
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     from ..versions import VersionSet
 
     Plain = dict[str, object]
-
-#: The version of every shape that `--json` prints.
-SHAPE = 1
 
 #: So many alternatives and models are worth reading; `--json` and `list` have the rest.
 MOST = 12

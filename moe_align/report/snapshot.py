@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..record import NamedTuple
+from . import SHAPE
 from .lines import Row, Style, prose_table, rows, table
-from .resolve import SHAPE
 from .words import GIB, listed
 
 TYPE_CHECKING = False
