@@ -165,8 +165,9 @@ def _gaps(regions: Regions) -> Iterator[Finding]:
             cover = Region.of(regions.space, open_boxes).cover()
             yield Finding(
                 "L704",
-                f"pack `{pack.name}` is about facts that none of its rules decides",
+                "is about facts that none of its rules decides",
                 pack.location,
+                pack.name,
                 fix="add a last rule without `when`, or narrow `for:`",
                 where=region_text(cover),
                 facts=_point(regions, cover[0]),
@@ -283,6 +284,7 @@ def _contracts(regions: Regions) -> Iterator[Finding]:
         (contract, boxes_of(regions.space, (*pack.needs, *contract.when), contract.unless))
         for pack in regions.stack.contracts
         for contract in pack.contracts
+        if contract.breaks != "slow"  # a preference, which may give way
     ]
     yield from (_impossible(contract) for contract, boxes in placed if not boxes)
     bounded = [(contract, boxes) for contract, boxes in placed if any(map(_is_bounded, contract.demands))]

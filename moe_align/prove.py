@@ -162,7 +162,18 @@ def _can_break(regions: Regions, part: Part, demand: Demand) -> bool:
 def _refused_by(demand: Demand, size: Dimension) -> Ints:
     """The entering sizes that become one which a demand does not take."""
     (allowed,) = (sizes for _, sizes in _allowed(Route.entering(_NOWHERE), demand))
-    return sizes_that_become(size, Ints.between(1, None) - allowed) or Ints.empty()
+    return _bad_sizes(size, allowed, demand.native)
+
+
+def _bad_sizes(size: Dimension, allowed: Ints, native: bool) -> Ints:
+    """The entering sizes that do not become one of `allowed`, or, if it must be `native`, another one."""
+    bad = sizes_that_become(size, Ints.between(1, None) - allowed) or Ints.empty()
+    return bad | _padded(size) if native else bad
+
+
+@lru_cache(maxsize=4096)
+def _padded(dimension: Dimension) -> Ints:
+    return sizes_where([dimension], lambda size, after: after[0] != size)
 
 
 #: For sizes alone, whatever the facts.
@@ -228,9 +239,7 @@ def _against(route: Route, box: Box, demands: Iterable[Demand]) -> Iterator[Box]
     for demand in demands:
         key = DIMENSIONS[demand.of]
         for part, allowed in _allowed(route.at(route.box & inside), demand):
-            bad = sizes_that_become(route.flow.of(demand.of), Ints.between(1, None) - allowed)
-            if bad is None:
-                continue
+            bad = _bad_sizes(route.flow.of(demand.of), allowed, demand.native)
             narrowed = part & part.space.box({key: bad})
             if not narrowed.is_empty:
                 yield narrowed

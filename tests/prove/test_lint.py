@@ -1,0 +1,189 @@
+"""The shipped rules have nothing that lint finds and nobody has looked at; each finding in small."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from moe_align import Facts, load_policy
+from moe_align.errors import Location, Problem
+from moe_align.findings import Finding, fails, github, of_problem, plain, sarif, text
+from moe_align.lint import effective, lint
+from moe_align.packs import PHASES
+from moe_align.regions import Regions, facts_of, friendly
+from moe_align.reviewed import reviewed, unreviewed
+
+HEAD = """language: 1
+pack: {pack}
+phase: {phase}
+for: {{engine: vllm, scheme: ours, backend: mine}}
+vocabulary:
+  scheme: {{ours: {{note: our own}}}}
+  backend: {{mine: {{note: ours, implies: {{platform: rocm}}}}}}
+"""
+
+
+def found(tmp_path: Path, rules: str, phase: str = "allocate") -> list[Finding]:
+    file = tmp_path / "mine.yaml"
+    file.write_text(HEAD.format(pack="mine", phase=phase) + rules, encoding="utf-8")
+    stack = load_policy(file, environ={}).stack
+    return [finding for finding in lint(stack) if "mine" in f"{finding.rule} {finding.message}"]
+
+
+ALIGNED = "    align: {multiple}\n    why: so it is\n    source: us#1\n"
+
+
+def rule(name: str, when: str, multiple: object = 64, unless: str = "") -> str:
+    exception = f"    unless: {unless}\n" if unless else ""
+    return f"  - id: {name}\n    when: {when}\n{exception}" + ALIGNED.format(multiple=multiple)
+
+
+CASES = [
+    ("L701", "is never reached", rule("all", "{platform: rocm}") + rule("late", "{arch: gfx950}", 128)),
+    ("L702", "exclude each other", rule("cuda", "{platform: cuda}") + rule("all", "{platform: rocm}")),
+    ("L703", "is redundant", rule("some", "{arch: gfx950}") + rule("all", "{platform: rocm}")),
+    ("L704", "none of its rules decides", rule("some", "{arch: gfx950}")),
+    (
+        "L705",
+        "nothing decides >=0.20,<0.22",
+        rule("old", '{vllm: "<0.20"}') + rule("new", '{vllm: ">=0.22"}', 128),
+    ),
+    (
+        "L705",
+        "between, `mine/else` decides",
+        rule("old", '{vllm: "<0.20"}')
+        + rule("new", '{vllm: ">=0.22"}')
+        + rule("else", "{platform: rocm}", 256),
+    ),
+    ("L708", "has no `source`", "  - id: bare\n    align: native\n"),
+    (
+        "L709",
+        "never holds",
+        rule("some", "{arch: gfx950}", unless="{arch: gfx942}") + rule("all", "{lora: false}"),
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "rules"), CASES, ids=[f"{case[0]}-{case[1][:12]}" for case in CASES]
+)
+def test_each_finding(tmp_path: Path, code: str, message: str, rules: str) -> None:
+    findings = found(tmp_path, f"rules:\n{rules}")
+    assert any(finding.code == code and message in finding.message for finding in findings), text(findings)
+
+
+def test_a_rule_that_does_nothing_is_redundant_where_nothing_is_needed(tmp_path: Path) -> None:
+    findings = found(tmp_path, "rules:\n  - id: idle\n    align: native\n    source: us#1\n", "repack")
+    assert [finding.code for finding in findings] == ["L703"]
+
+
+def test_a_value_that_nobody_names_is_a_note(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text("language: 1\npack: mine\nvocabulary:\n  backend: {mine: {}}\n", encoding="utf-8")
+    notes = [finding for finding in lint(load_policy(file, environ={}).stack) if finding.code == "L707"]
+    assert any("`mine`" in note.message for note in notes)
+    assert not fails(notes)
+
+
+def test_contracts_at_odds(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    contract = (
+        "  - id: {name}\n    when: {{backend: cpu}}\n    require: {{topk: {{{bound}}}}}\n"
+        "    breaks: raises\n    why: so\n    source: us#1\n"
+    )
+    contracts = contract.format(name="few", bound="max: 4") + contract.format(name="many", bound="exactly: 8")
+    file.write_text(f"language: 1\npack: mine\ncontracts:\n{contracts}", encoding="utf-8")
+    findings = [
+        finding for finding in lint(load_policy(file, environ={}).stack) if finding.rule == "mine/few"
+    ]
+    assert [(finding.code, finding.rules) for finding in findings] == [("L706", ("mine/many",))]
+
+
+#: Facts that follow from others when a layer is asked about, while regions know them as facts of their own.
+DERIVED = {"native_hidden", "native_intermediate", "intermediate", "tp", "dp", "pcp", "ep", "sp"}
+
+
+def test_points_are_decided_by_the_rule_whose_region_they_are_from() -> None:
+    """One matcher: a point of each effective region, asked of the resolver, goes to the same rule."""
+    policy = load_policy(environ={})
+    regions = Regions(policy.stack)
+    checked = 0
+    for name in PHASES:
+        if name in ("select", "launch", "repack"):
+            continue
+        for part in regions.phase(name).parts:
+            box = next(regions.phase(name).decided(part), None)
+            if part.rule is None or box is None:
+                continue
+            point = friendly(policy.stack, box)
+            if any(asked.sets.keys() & DERIVED for _, asked in regions.phase(name).near(box)):
+                continue
+            shown = {key: value for key, value in point.items() if key != "intermediate"}
+            decision = policy.resolve(facts_of(policy.stack, shown))
+            steps = {step.phase: step.rule for step in decision.steps}
+            # An earlier phase may change the sizes, or refuse the layer.
+            if {"model", "dispatch"} & steps.keys() - {name}:
+                continue
+            assert steps.get(name) is part.rule, (part.address, shown)
+            checked += 1
+    assert checked > 40
+
+
+def test_the_shipped_rules_have_no_finding_that_nobody_looked_at() -> None:
+    stack = load_policy(environ={}).stack
+    findings = unreviewed(lint(stack), reviewed(stack.layers))
+    assert not fails(findings), text([finding for finding in findings if finding.level != "note"])
+
+
+def test_regions_in_words() -> None:
+    (region, *_) = effective(load_policy(environ={}).stack, "vllm-unquantized/aiter-narrow")
+    assert "intermediate_per_partition: 1..192" in region
+    assert effective(load_policy(environ={}).stack, "nobody/nothing") == ()
+
+
+# --- forms --------------------------------------------------------------------------------------------------
+
+FINDING = Finding(
+    "L701",
+    "is never reached",
+    Location("rules/a.yaml", 3, 5),
+    "a/b",
+    fix="move it",
+    where=("backend: aiter",),
+    facts={"backend": "aiter", "lora": "true", "bias": "false", "env.SWITCH": "1", "has.thing": "true"},
+    rules=("a/c",),
+)
+
+
+def test_a_finding_for_people() -> None:
+    assert text([FINDING]) == (
+        "rules/a.yaml:3:5: `a/b` is never reached [L701]\n"
+        "  where: backend: aiter\n"
+        "  by: a/c\n"
+        "  try: moe-align resolve --backend aiter --lora --no-bias --env SWITCH=1 --has thing=true\n"
+        "  fix: move it"
+    )
+
+
+def test_a_finding_for_github() -> None:
+    assert github([FINDING]) == (
+        "::error file=rules/a.yaml,line=3,col=5,title=L701::a/b is never reached%0Abackend: aiter%0Amove it"
+    )
+
+
+def test_a_finding_as_sarif() -> None:
+    log = json.loads(sarif([FINDING], "1"))
+    (result,) = log["runs"][0]["results"]
+    assert result["ruleId"] == "L701"
+    assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": 3, "startColumn": 5}
+
+
+def test_a_problem_is_a_finding() -> None:
+    assert plain(of_problem(Problem("R203", "unknown", "write it")))["code"] == "R203"
+
+
+def test_facts_of_a_point_leave_out_what_is_assumed() -> None:
+    stack = load_policy(environ={}).stack
+    assert facts_of(stack, {"engine": "vllm", "tp": 1, "backend": "aiter"}) == Facts(backend="aiter")
