@@ -29,7 +29,6 @@ COMMANDS = {
     "group-size": "group_size",
     "snapshot": "snapshot",
     "lint": "linting",
-    "prove": "proving",
     "diff": "differing",
     "test": "testing",
     "compile": "compiling",
