@@ -264,9 +264,8 @@ def _phase(
             if held is NO and condition is not None:
                 if misses is not None:
                     misses.append(Miss(candidate, condition, values.get(condition[0]), excepted))
-            elif winner is not None:
-                if misses is not None:
-                    misses.append(Miss(candidate, None, None))
+            elif winner is not None and misses is not None:
+                misses.append(Miss(candidate, None, None))
             elif condition is None:
                 winner = candidate
                 if misses is None:
