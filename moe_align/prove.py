@@ -6,7 +6,7 @@ that multiples are made of (`routes.TRIED`) take the values that are listed ther
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import chain, islice
@@ -14,7 +14,7 @@ from itertools import chain, islice
 from .findings import MOST_BOXES, Finding, region_text
 from .flow import Dimension, number
 from .known import Known
-from .packs import DIMENSIONS, NATIVE, Contract, Demand, Pad, Rule
+from .packs import BREAKS, DIMENSIONS, NATIVE, Contract, Demand, Pad, Rule
 from .regions import Part, Phase, Regions, boxes_of, facts_of, friendly
 from .routes import (
     CHANGED,
@@ -55,18 +55,22 @@ class Broken:
     point: Box
 
 
-def prove(stack: Stack) -> tuple[Finding, ...]:
-    """Every claim that does not hold of the decisions of a stack, with where and a point of it."""
+def prove(stack: Stack, breaks: Collection[str] = ("silent",)) -> tuple[Finding, ...]:
+    """Every claim that does not hold of the decisions of a stack, with where and a point of it.
+
+    `breaks` are the kinds of contracts to look at: what breaks loudly (`raises`) or is only `slow` is
+    for those who ask.
+    """
     regions = Regions(stack)
-    return (*contract_findings(regions), *size_findings(regions))
+    return (*contract_findings(regions, breaks), *size_findings(regions))
 
 
 # --- contracts ----------------------------------------------------------------------------------------------
 
 
-def contract_findings(regions: Regions) -> Iterator[Finding]:
-    """A finding for each contract and each rule whose decisions break it."""
-    for broken in broken_contracts(regions):
+def contract_findings(regions: Regions, breaks: Collection[str] = BREAKS) -> Iterator[Finding]:
+    """A finding for each contract of these kinds and each rule whose decisions break it."""
+    for broken in broken_contracts(regions, breaks):
         code, level, word = _BREAKS[broken.contract.breaks]
         if broken.rule.phase == "launch":
             code = "K804"
@@ -82,13 +86,15 @@ def contract_findings(regions: Regions) -> Iterator[Finding]:
         )
 
 
-def broken_contracts(regions: Regions) -> Iterator[Broken]:
+def broken_contracts(regions: Regions, breaks: Collection[str] = BREAKS) -> Iterator[Broken]:
     """Every contract that some decision breaks, by contract and rule.
 
     Contracts that demand nothing of sizes or pads are about facts of the caller, not about decisions.
     """
     for pack in regions.stack.contracts:
         for contract in pack.contracts:
+            if contract.breaks not in breaks:
+                continue
             found: dict[str, Broken] = {}
             for box in boxes_of(regions.space, (*pack.needs, *contract.when), contract.unless):
                 for broken in chain(_by_sizes(regions, contract, box), _by_pads(regions, contract, box)):
@@ -353,12 +359,12 @@ def _misread(pad: Pad, demand: Demand, allocated: Dimension, resident: Dimension
 
 
 def size_findings(regions: Regions) -> Iterator[Finding]:
-    """Allocated sizes below native ones, and sizes that are not the least that all rules allow."""
+    """Sizes that a rule allocates below native ones, or that are not the least that it allows."""
     for part in regions.phase("allocate").parts:
         rule = part.rule
         for code, said, wrong in _SIZE_CLAIMS if rule else ():
             assert rule is not None
-            sizes = {size for name in DIMENSIONS for size in _sizes_after(regions, rule, name)}
+            sizes = {size for name in DIMENSIONS for size in _made(OPEN, rule, name)}
             if all(wrong(size).is_empty for size in sizes):
                 continue
             claim = partial(_where_wrong, wrong=wrong)
@@ -380,13 +386,17 @@ def _where_wrong(route: Route, wrong: Callable[[Dimension], Ints]) -> Iterator[B
 
 @lru_cache(maxsize=4096)
 def _too_small(dimension: Dimension) -> Ints:
+    if dimension.size is None:
+        # No step makes a size smaller: only one that is set can be.
+        return Ints.empty()
     return sizes_where([dimension], lambda size, after: after[0] < size)
 
 
 @lru_cache(maxsize=4096)
 def _too_large(dimension: Dimension) -> Ints:
     """Sizes for which a smaller one, not below native, would be left alone by every step."""
-    if any(step == "add" for step, _ in dimension.steps):
+    if len(dimension.steps) < 2 or any(step == "add" for step, _ in dimension.steps):
+        # One step is the least by itself; what is added on purpose has no least.
         return Ints.empty()
     # A size is least if it is the first that the steps leave alone, from the native one up.
     return sizes_where(
@@ -397,7 +407,7 @@ def _too_large(dimension: Dimension) -> Ints:
 
 _SIZE_CLAIMS = (
     ("K805", "allocates less than the native size", _too_small),
-    ("K806", "allocates more than the least that its rules allow", _too_large),
+    ("K806", "allocates more than the least that it allows", _too_large),
 )
 
 

@@ -8,6 +8,7 @@ import typer
 
 from ..claims import claim_findings
 from ..load.claims import read_claims
+from ..packs import BREAKS
 from ..prove import prove
 from ..reviewed import reviewed, unreviewed
 from .analysis import Format, OnlyRules, loaded, report
@@ -20,6 +21,10 @@ _Claims = Annotated[
     list[str] | None,
     typer.Option("--claims", metavar="FILE", help="What must never or always be, in YAML; again for more."),
 ]
+_Loud = Annotated[
+    bool,
+    typer.Option("--loud", help="Also contracts that break loudly or are only slow.", show_default=False),
+]
 _All = Annotated[
     bool, typer.Option("--all", help="Also what the list of reviewed findings holds.", show_default=False)
 ]
@@ -28,6 +33,7 @@ _All = Annotated[
 def command(
     rules: Rules = None,
     claims: _Claims = None,
+    loud: _Loud = False,
     everything: _All = False,
     alone: OnlyRules = False,
     form: Format = "text",
@@ -40,8 +46,9 @@ def command(
         return
     stack = policy.stack
     listed = [claim for file in claims or () for claim in read_claims(file, stack.vocabulary)]
-    found = (*prove(stack), *claim_findings(stack, listed))
+    breaks = BREAKS if loud else ("silent",)
+    found = (*prove(stack, breaks), *claim_findings(stack, listed))
     if not everything:
         found = unreviewed(found, reviewed(stack.layers))
-    contracts = len(list(stack.all_contracts()))
+    contracts = sum(contract.breaks in breaks for contract in stack.all_contracts())
     report(found, form, json, f"{contracts} contracts and {len(listed)} claims over all facts")
