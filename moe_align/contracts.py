@@ -76,7 +76,7 @@ def _demand(demand: Demand, state: Known, flow: Flow) -> tuple[bool | None, str]
     if demand.of.endswith("_pad"):
         return _pad_demand(demand, state, flow)
     size = _size(demand.of, state, flow)
-    wanted = _wanted(demand)
+    wanted = demand.wanted
     if demand.native and (size is None or size != flow.of(demand.of).native):
         return (
             (None, f"{demand.of} must be native")
@@ -121,21 +121,6 @@ def _fits(demand: Demand, size: int, state: Known) -> bool | None:
     if any(factor is not None and size % factor == 0 for factor in numbers):
         return True
     return None if None in numbers else False
-
-
-def _wanted(demand: Demand) -> str:
-    parts = []
-    if demand.multiples:
-        parts.append("a multiple of " + " or ".join(map(str, demand.multiples)))
-    if demand.exactly:
-        parts.append(" or ".join(map(str, demand.exactly)))
-    if demand.native:
-        parts.append("native")
-    if demand.lowest is not None:
-        parts.append(f"at least {demand.lowest}")
-    if demand.highest is not None:
-        parts.append(f"at most {demand.highest}")
-    return ", ".join(parts)
 
 
 def _pad_demand(demand: Demand, state: Known, flow: Flow) -> tuple[bool | None, str]:

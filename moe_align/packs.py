@@ -185,6 +185,22 @@ class Demand(NamedTuple):
     at_most_actual: bool = False
     native: bool = False
 
+    @property
+    def wanted(self) -> str:
+        """What the value must be, in words; how a pad is read and held against the real one is not in it."""
+        parts = []
+        if self.multiples:
+            parts.append("a multiple of " + " or ".join(map(str, self.multiples)))
+        if self.exactly:
+            parts.append(" or ".join(map(str, self.exactly)))
+        if self.native:
+            parts.append("native")
+        if self.lowest is not None:
+            parts.append(f"at least {self.lowest}")
+        if self.highest is not None:
+            parts.append(f"at most {self.highest}")
+        return ", ".join(parts)
+
 
 class Contract(NamedTuple):
     """What a kernel demands, whoever allocates; its address is `pack/id`.

@@ -1,4 +1,4 @@
-"""`reviewed.yaml` beside rules: findings about mirrors that were looked at, so that only new ones fail."""
+"""`reviewed.yaml` beside rules: findings about mirrors that are known, so that only new ones fail."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from .load.reader import parse, read_bytes
 
 NAME = "reviewed.yaml"
 
+#: The reason of a finding that is known and that nobody has looked at.
+UNSEEN = "not looked at yet"
+
 #: Code, rule, and the contract or claim that it is about (empty where there is none).
 Key = tuple[str, str, str]
 
 
 def reviewed(layers: Iterable[Layer]) -> Mapping[Key, str]:
-    """The reviewed findings of all layers, each with what was found to be so.
+    """The known findings of all layers, each with what was found to be so, or `UNSEEN`.
 
     Raises:
         PolicyError: a file that is not as it should be.
@@ -67,3 +70,10 @@ def key(finding: Finding) -> Key:
 def unreviewed(findings: Iterable[Finding], known: Mapping[Key, str]) -> tuple[Finding, ...]:
     """The findings that the list does not hold."""
     return tuple(finding for finding in findings if key(finding) not in known)
+
+
+def known_text(findings: Iterable[Finding], known: Mapping[Key, str]) -> str:
+    """How many findings the list holds, and how many of those nobody has looked at."""
+    reasons = [known[key(finding)] for finding in findings if key(finding) in known]
+    unseen = reasons.count(UNSEEN)
+    return f"{len(reasons)} known, {unseen} of them not looked at yet (`--all` shows them)" if reasons else ""

@@ -118,16 +118,19 @@ def _sort_of_multiple(value: Any) -> str | None:
     return None
 
 
+_AnyMultiple = (
+    Annotated[Positive, Tag("integer")]
+    | Annotated[Name, Tag("name")]
+    | Annotated[Times, Tag("multiple")]
+    | Annotated[Lcm, Tag("lcm")]
+    | Annotated[Max, Tag("max")]
+    | Annotated[Snap, Tag("snap")]
+    | Annotated[Bytes, Tag("bytes")]
+)
 Multiple = TypeAliasType(
     "Multiple",
     Annotated[
-        Annotated[Positive, Tag("integer")]
-        | Annotated[Name, Tag("name")]
-        | Annotated[Times, Tag("multiple")]
-        | Annotated[Lcm, Tag("lcm")]
-        | Annotated[Max, Tag("max")]
-        | Annotated[Snap, Tag("snap")]
-        | Annotated[Bytes, Tag("bytes")],
+        _AnyMultiple,
         Discriminator(_sort_of_multiple),
     ],
 )
@@ -170,14 +173,7 @@ _MULTIPLE_KEYS = {"multiple", "at_least", "lcm", "max", "snap", "bytes"}
 Align = TypeAliasType(
     "Align",
     Annotated[
-        Annotated[Positive, Tag("integer")]
-        | Annotated[Name, Tag("name")]
-        | Annotated[Times, Tag("multiple")]
-        | Annotated[Lcm, Tag("lcm")]
-        | Annotated[Max, Tag("max")]
-        | Annotated[Snap, Tag("snap")]
-        | Annotated[Bytes, Tag("bytes")]
-        | Annotated[PerDimension, Tag("dimensions")],
+        _AnyMultiple | Annotated[PerDimension, Tag("dimensions")],
         Discriminator(_sort_of_align),
     ],
 )

@@ -12,6 +12,8 @@ from ..errors import PolicyError, Problem
 from ..findings import Finding, fails, github, of_problem, plain, sarif, text
 from ..policy import Policy
 from ..report import json_text
+from ..reviewed import known_text, reviewed, unreviewed
+from ..stack import Stack
 from .terminal import note, say
 
 FORMATS = ("text", "json", "github", "sarif")
@@ -29,6 +31,11 @@ OnlyRules = Annotated[
 ]
 
 
+All = Annotated[
+    bool, typer.Option("--all", help="Also what the list of known findings holds.", show_default=False)
+]
+
+
 def loaded(rules: Sequence[str], alone: bool) -> Policy | tuple[Finding, ...]:
     """The policy of the given layers, or, where it cannot be put together, its problems as findings.
 
@@ -43,6 +50,20 @@ def loaded(rules: Sequence[str], alone: bool) -> Policy | tuple[Finding, ...]:
         if any(problem.code in ("Y001", "Y002", "Y008") for problem in fault.problems):
             raise
         return tuple(map(of_problem, fault.problems))
+
+
+def held_against_list(
+    stack: Stack, found: Sequence[Finding], form: str, json: bool, said: str, everything: bool
+) -> None:
+    """Report the findings that `reviewed.yaml` does not hold, or with `everything` all of them.
+
+    Raises:
+        PolicyError: a form that there is not, a list that is not as it should be.
+    """
+    listed = reviewed(stack.layers)
+    known = known_text(found, listed)
+    shown = found if everything else unreviewed(found, listed)
+    report(shown, form, json, f"{said} · {known}" if known else said)
 
 
 def report(found: Sequence[Finding], form: str, json: bool, said: str) -> None:
@@ -71,7 +92,7 @@ def report(found: Sequence[Finding], form: str, json: bool, said: str) -> None:
 
 def _summary(found: Sequence[Finding], said: str) -> str:
     if not found:
-        return f"nothing found · {said}"
+        return f"nothing new · {said}" if " known, " in said else f"nothing found · {said}"
     counts = [
         f"{number} {level}{'s' if number > 1 else ''}"
         for level in ("error", "warning", "note")

@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from ..lint import lint
-from ..reviewed import reviewed, unreviewed
-from .analysis import Format, OnlyRules, loaded, report
+from .analysis import All, Format, OnlyRules, held_against_list, loaded, report
 from .flags import Json
 
 EXAMPLE = "moe-align lint my-rules.yaml"
@@ -21,6 +20,7 @@ Rules = Annotated[
 
 def command(
     rules: Rules = None,
+    everything: All = False,
     alone: OnlyRules = False,
     form: Format = "text",
     json: Json = False,
@@ -31,5 +31,5 @@ def command(
         report(policy, form, json, "the files cannot be put together")
         return
     stack = policy.stack
-    found = unreviewed(lint(stack), reviewed(stack.layers))
-    report(found, form, json, f"{len(list(stack.rules()))} rules in {len(stack.layers)} layers")
+    said = f"{len(list(stack.rules()))} rules in {len(stack.layers)} layers"
+    held_against_list(stack, lint(stack), form, json, said, everything)

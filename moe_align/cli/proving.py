@@ -10,8 +10,7 @@ from ..claims import claim_findings
 from ..load.claims import read_claims
 from ..packs import BREAKS
 from ..prove import prove
-from ..reviewed import reviewed, unreviewed
-from .analysis import Format, OnlyRules, loaded, report
+from .analysis import All, Format, OnlyRules, held_against_list, loaded, report
 from .flags import Json
 from .linting import Rules
 
@@ -25,16 +24,13 @@ _Loud = Annotated[
     bool,
     typer.Option("--loud", help="Also contracts that break loudly or are only slow.", show_default=False),
 ]
-_All = Annotated[
-    bool, typer.Option("--all", help="Also what the list of reviewed findings holds.", show_default=False)
-]
 
 
 def command(
     rules: Rules = None,
     claims: _Claims = None,
     loud: _Loud = False,
-    everything: _All = False,
+    everything: All = False,
     alone: OnlyRules = False,
     form: Format = "text",
     json: Json = False,
@@ -48,7 +44,6 @@ def command(
     listed = [claim for file in claims or () for claim in read_claims(file, stack.vocabulary)]
     breaks = BREAKS if loud else ("silent",)
     found = (*prove(stack, breaks), *claim_findings(stack, listed))
-    if not everything:
-        found = unreviewed(found, reviewed(stack.layers))
     contracts = sum(contract.breaks in breaks for contract in stack.all_contracts())
-    report(found, form, json, f"{contracts} contracts and {len(listed)} claims over all facts")
+    said = f"{contracts} contracts and {len(listed)} claims over all facts"
+    held_against_list(stack, found, form, json, said, everything)

@@ -76,17 +76,7 @@ def demands_text(contract: Contract) -> str:
 
 
 def _demand(demand: Demand) -> str:
-    parts = []
-    if demand.multiples:
-        parts.append(f"a multiple of {' or '.join(map(str, demand.multiples))}")
-    if demand.exactly:
-        parts.append(" or ".join(map(str, demand.exactly)))
-    if demand.native:
-        parts.append("native")
-    if demand.lowest is not None:
-        parts.append(f"at least {demand.lowest}")
-    if demand.highest is not None:
-        parts.append(f"at most {demand.highest}")
+    parts = [demand.wanted] if demand.wanted else []
     if demand.at_most_actual:
         parts.append("no more than the real padding")
     read = f" as read in steps of {demand.floor}" if demand.floor > 1 else ""
