@@ -15,7 +15,8 @@ from moe_align.prove import prove
 from moe_align.reviewed import UNSEEN, key, reviewed
 
 FILE = Path(__file__).parents[1] / "rules" / "reviewed.yaml"
-HEAD = """# What `lint` and `prove` find about the built-in rules: what is not here fails. `why` says what somebody
+HEAD = """\
+# What `lint` and `prove` find about the built-in rules: what is not here fails. `why` says what somebody
 # found to be so; "not looked at yet" is a finding that is known and nothing more, and is counted.
 # Contracts that break loudly, or are only slow, are not in it: `moe-align prove --loud` shows them.
 """

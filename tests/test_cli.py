@@ -599,8 +599,8 @@ def _project(folder: Path) -> None:
     (folder / "my-rules.yaml").write_text(rules, encoding="utf-8")
     (folder / "rules" / "mine.yaml").write_text(rules, encoding="utf-8")
     (folder / "tests" / "cases" / "mine.yaml").write_text(case, encoding="utf-8")
-    always = "{intermediate: {multiple_of: 64}}"
-    claim = f"- {{id: whole, when: {{backend: marlin, scheme: mxfp4}}, always: {always}, why: ours}}\n"
+    when = "{engine: vllm, backend: marlin, scheme: mxfp4, method: default}"
+    claim = f"- {{id: whole, when: {when}, always: {{intermediate: {{multiple_of: 64}}}}, why: ours}}\n"
     (folder / "claims.yaml").write_text(claim, encoding="utf-8")
     for arguments in (
         ["init", "-q", "-b", "main"],
