@@ -9,12 +9,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from moe_align import load_policy
-from moe_align.lint import lint
-from moe_align.prove import prove
-from moe_align.reviewed import UNSEEN, key, reviewed
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 
-FILE = Path(__file__).parents[1] / "rules" / "reviewed.yaml"
+from moe_align import load_policy  # noqa: E402  # the checkout's own, wherever this is run
+from moe_align.lint import lint  # noqa: E402
+from moe_align.prove import prove  # noqa: E402
+from moe_align.reviewed import UNSEEN, key, reviewed  # noqa: E402
+
+FILE = ROOT / "rules" / "reviewed.yaml"
 HEAD = """\
 # What `lint` and `prove` find about the built-in rules: what is not here fails. `why` says what somebody
 # found to be so; "not looked at yet" is a finding that is known and nothing more, and is counted.
