@@ -74,9 +74,12 @@ def _entry(document: Document, index: int, said: object, place: Location, proble
     for key, value in (("model", model), ("name", name)):
         if value is not None and not isinstance(value, str):
             at = document.locate((index, key))
-            problems.append(Problem("U031", f"`{key}` is {value!r}", "a name is meant", at))
+            written = str(value).lower() if isinstance(value, bool) else value
+            problems.append(
+                Problem("U031", f"`{key}` is `{written}`", "write a name, in quotes if need be", at)
+            )
     facts = {str(key): value for key, value in said.items() if key not in _OWN}
     places = {str(key): document.locate((index, key), at_key=True) for key in said}
-    shown = name if isinstance(name, str) else model if isinstance(model, str) else f"{index + 1}"
+    called = name if isinstance(name, str) else model if isinstance(model, str) else f"{index + 1}"
     asked = model if isinstance(model, str) else None
-    return Entry(str(shown), asked, facts, place, places, tuple(problems))
+    return Entry(str(called), asked, facts, place, places, tuple(problems))
