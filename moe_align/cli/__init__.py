@@ -29,6 +29,7 @@ COMMANDS = {
     "group-size": "group_size",
     "snapshot": "snapshot",
     "lint": "linting",
+    "fmt": "formatting",
     "prove": "proving",
     "diff": "differing",
     "test": "testing",
