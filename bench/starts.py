@@ -41,7 +41,7 @@ COMMAND = ("resolve", "--backend", "aiter_bf16", "--act", "silu", "--tp", "8")
 
 
 def measures(folder: Path, rounds: int) -> Iterator[Measure]:
-    """The rows of this group; `folder` holds what the processes read, and their byte code."""
+    """The rows of this group; `folder` holds what the processes read."""
     policy = folder / "policy.json"
     policy.write_text(compiled(load_policy(environ={})), encoding="utf-8")
     files = [file for layer in layers_of((), environ={}) for file in layer.files]
@@ -122,12 +122,14 @@ def _processor_seconds() -> float:
 
 
 def _environ(folder: Path) -> dict[str, str]:
-    """The environment of the processes: this checkout, byte code and caches of their own."""
+    """The environment of the processes: this checkout, and a cache of their own.
+
+    Byte code lies where it does for everyone: the run that is not counted writes it.
+    """
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "MOE_ALIGN"))}
     return {
         **kept,
         "PYTHONSAFEPATH": "1",  # no other checkout may stand first in the path
         "PYTHONPATH": str(ROOT),
-        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
         "XDG_CACHE_HOME": str(folder / "cache"),
     }

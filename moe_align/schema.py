@@ -4,8 +4,6 @@ The JSON Schema for editors (`moe-align schema`) is generated from them. Whether
 not said here: that is checked against the facts and the vocabulary, by `load`.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from .. import schema, stack
 from ..errors import Location, PolicyError, Problem
 from ..layers import Layer, layers_of
-from ..packs import Pack
+from ..packs import Condition, Pack
 from ..policy import Policy
 from .convert import Context, pack
 from .reader import Document, parse, read_bytes
@@ -48,8 +48,9 @@ def _stack(layers: tuple[Layer, ...]) -> stack.Stack:
         if said is not None:
             checked.append((layer, document, said))
     words = vocabulary([(document, said) for _, document, said in checked])
+    read: dict[tuple[str, ...], Condition] = {}
     packs: list[Pack] = [
-        pack(Context(document, words), said, layer.name) for layer, document, said in checked
+        pack(Context(document, words, read), said, layer.name) for layer, document, said in checked
     ]
     problems = _sorted(problem for _, document in found for problem in _told(document))
     if problems:

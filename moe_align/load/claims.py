@@ -50,7 +50,7 @@ def read_claims(file: str | os.PathLike[str], vocabulary: Vocabulary) -> tuple[C
         place = document.locate(())
         document.problems.append(Problem("K891", "is no list of claims", "begin each with `- id:`", place))
         raise PolicyError(document.problems)
-    context = Context(document, vocabulary)
+    context = Context(document, vocabulary, {})
     claims = [_claim(context, document, index, entry) for index, entry in enumerate(document.root)]
     if document.problems:
         raise PolicyError(document.problems)

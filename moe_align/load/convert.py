@@ -26,15 +26,28 @@ _FORMS = {
     "declare": ("launch",),
 }
 
+#: What stands beside a form: its key, its name in `schema`, and the forms beside which it means something.
+_MODIFIERS = (
+    ("stride", "stride", ("add",)),
+    ("error", "error", ("reject", "require")),
+    ("else", "otherwise", ("refine",)),
+    ("rows", "rows", ("align", "add", "refine")),
+    ("columns", "columns", ("align", "add", "refine")),
+)
+
 #: Forms that change or refuse a size, and so owe the reader a reason.
 _CHANGING = ("add", "require", "refine", "set", "reject")
 
 
 class Context(NamedTuple):
-    """What the conversion of one document needs: the document and the words of all layers."""
+    """What the conversion of one document needs: the document and the words of all layers.
+
+    `read` has the conditions that are made of names alone, by what stands in the files: packs repeat them.
+    """
 
     document: Document
     vocabulary: Vocabulary
+    read: dict[tuple[str, ...], packs.Condition]
 
     def problem(
         self,
@@ -144,13 +157,18 @@ def conditions(
     context: Context, said: Mapping[str, object] | None, path: Path, rule: str | None
 ) -> tuple[packs.Condition, ...]:
     """The conditions of a `when`, `unless` or `for`."""
-    made = (_condition(context, key, value, (*path, key), rule) for key, value in (said or {}).items())
-    return tuple(condition for condition in made if condition is not None)
+    if not said:
+        return ()
+    made = [_condition(context, key, value, (*path, key), rule) for key, value in said.items()]
+    return tuple([condition for condition in made if condition is not None])
 
 
 def _condition(
     context: Context, key: str, said: object, path: Path, rule: str | None
 ) -> packs.Condition | None:
+    names = _names_of(key, said)
+    if names in context.read:
+        return context.read[names]
     sort = facts.kind(key)
     if sort is None or (key.partition(".")[0] in facts.NAMESPACES and key not in context.vocabulary.terms):
         _unknown_fact(context, key, path, rule)
@@ -164,7 +182,17 @@ def _condition(
         accepts = _values(context, key, said, path, rule)
     if accepts is None:
         return None
-    return packs.Condition(key, accepts, _text(said))
+    condition = packs.Condition(key, accepts, _text(said))
+    if names:
+        context.read[names] = condition
+    return condition
+
+
+def _names_of(key: str, said: object) -> tuple[str, ...]:
+    """What stands in the file, if it is text or a list of it: only of these are equal ones alike."""
+    if type(said) is str:
+        return key, said
+    return (key, *said) if type(said) is list and all(type(one) is str for one in said) else ()
 
 
 def _unknown_fact(context: Context, key: str, path: Path, rule: str | None) -> None:
@@ -360,22 +388,8 @@ def _outcome(context: Context, phase: str | None, rule: schema.Rule, path: Path)
 
 
 def _check_modifiers(context: Context, form: str, rule: schema.Rule, path: Path) -> None:
-    allowed = {
-        "stride": ("add",),
-        "error": ("reject", "require"),
-        "else": ("refine",),
-        "rows": ("align", "add", "refine"),
-        "columns": ("align", "add", "refine"),
-    }
-    written = {
-        "stride": rule.stride,
-        "error": rule.error,
-        "else": rule.otherwise,
-        "rows": rule.rows,
-        "columns": rule.columns,
-    }
-    for key, forms in allowed.items():
-        if written[key] and form not in forms:
+    for key, name, forms in _MODIFIERS:
+        if getattr(rule, name) and form not in forms:
             fix = f"it goes with {' or '.join(f'`{other}`' for other in forms)}"
             context.problem(
                 "R215", f"`{key}` means nothing beside `{form}`", fix, (*path, key), rule.id, at_key=True

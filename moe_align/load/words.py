@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from .. import facts, schema
 from ..errors import Problem, did_you_mean
+from ..packs import Condition
 from ..versions import release
 from ..vocabulary import Alias, Term, Vocabulary
 from .convert import Context, conditions
@@ -21,6 +22,7 @@ def vocabulary(sources: Iterable[Source]) -> Vocabulary:
     bare = _names_only(sources)
     terms: dict[str, dict[str, Term]] = {}
     declared: dict[tuple[str, str], Document] = {}
+    read: dict[tuple[str, ...], Condition] = {}
     for document, said in sources:
         for key, values in (said.vocabulary or {}).items():
             if not _is_discrete(document, key):
@@ -29,7 +31,7 @@ def vocabulary(sources: Iterable[Source]) -> Vocabulary:
             for value, spec in values.items():
                 if isinstance(spec, list):
                     continue
-                term = _term(Context(document, bare), key, value, spec or schema.Value())
+                term = _term(Context(document, bare, read), key, value, spec or schema.Value())
                 _declare(document, terms[key], declared, (key, value), term)
     for key in [key for key in terms if key.startswith("env.")]:
         terms[key].setdefault("unset", Term())
