@@ -12,24 +12,30 @@ from dataclasses import dataclass, field
 
 from .cost import layer_cost
 from .decision import Decision
-from .errors import PolicyError
+from .errors import Location, PolicyError
 from .facts import INTEGERS, SIZES, Facts
 from .findings import region_text
 from .flow import Dimension
 from .known import known
 from .models import Model
-from .packs import DIMENSIONS, NATIVE, PHASES, Outcome
+from .packs import NATIVE, PHASES, Outcome
 from .policy import Policy
 from .regions import Part, Phase, Regions, facts_of, friendly, space_of
 from .routes import OPEN, Route, applied, sizes_where
-from .space import Box, Ints, Region, SpaceTooLarge
+from .space import Box, Ints, Region, SpaceTooLarge, Values
 from .stack import Stack
 
 #: Fewer elements, more, or some of each (or an answer of another kind).
 CLASSES = ("tighter", "looser", "incomparable")
 
+#: Facts by which one says what a change leaves as it is.
+_SPOKEN_OF = ("engine", "scheme", "backend")
+
 #: The tensor-parallel sizes with which known models are tried.
 RANKS = (1, 2, 4, 8, 16)
+
+#: With experts split over so many ranks, then with whole experts on each of them.
+_LAUNCHES = (*((ranks, 1) for ranks in RANKS), *((ranks, ranks) for ranks in RANKS[1:]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +49,8 @@ class Change:
     said: str
     boxes: tuple[Box, ...]
     facts: Mapping[str, str | int]
+    location: Location | None = None
+    """Where the new rule stands, if there is one."""
 
     @property
     def where(self) -> tuple[str, ...]:
@@ -51,10 +59,14 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ModelChange:
-    """A known model whose sizes differ; bytes are of all its layers, on one rank."""
+    """A known model whose sizes differ; bytes are of all its layers, on one rank.
+
+    With `ep` above 1, whole experts are spread over the ranks, otherwise each is split over them.
+    """
 
     model: str
     tp: int
+    ep: int
     facts: Mapping[str, str | int]
     old: tuple[int | None, int | None]
     new: tuple[int | None, int | None]
@@ -75,11 +87,15 @@ class ModelChange:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """All that differs between two policies; `other` says what is no decision: contracts, words, defaults."""
+    """All that differs between two policies; `other` says what is no decision: contracts, words, defaults.
+
+    `affected` has, by discrete fact, the values for which some decision differs, where others are left.
+    """
 
     changes: tuple[Change, ...]
     other: tuple[str, ...] = ()
-    models: tuple[ModelChange, ...] = field(default=())
+    models: tuple[ModelChange, ...] = ()
+    affected: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def is_empty(self) -> bool:
@@ -95,7 +111,20 @@ def diff(old: Policy, new: Policy, models: Iterable[Model] = ()) -> Difference:
         tuple(changes),
         tuple(_other(old.stack, new.stack)),
         tuple(_models(old, new, changes, models)),
+        _affected(changes),
     )
+
+
+def _affected(changes: Iterable[Change]) -> dict[str, tuple[str, ...]]:
+    boxes = [box for change in changes for box in change.boxes]
+    found = {}
+    for key in _SPOKEN_OF:
+        members = [box[key] for box in boxes if key in box.space.domain]
+        values = sorted({str(value) for one in members if isinstance(one, Values) for value in one})
+        domain = boxes[0].space.domain.get(key) if boxes else None
+        if values and isinstance(domain, Values) and len(values) < len(domain.members):
+            found[key] = tuple(values)
+    return found
 
 
 # --- regions ------------------------------------------------------------------------------------------------
@@ -150,7 +179,8 @@ def _change(after: Regions, name: str, was: Part | None, now: Part | None, boxes
     point = friendly(after.stack, region[0])
     shown = {key: point[key] for key in point if key in region[0].sets or key in SIZES}
     facts = dict(facts_of(after.stack, shown).items())
-    return Change(name, _address(was), _address(now), kind, said, region, facts)
+    place = now.rule.location if now and now.rule else None
+    return Change(name, _address(was), _address(now), kind, said, region, facts, place)
 
 
 def _classed(phase: str, was: Part | None, now: Part | None) -> tuple[str | None, str]:
@@ -251,10 +281,10 @@ def _models(
             facts = {key: value for key, value in model.facts().items() if key != "model_type"}
             if any(str(facts[key]).lower() != str(layer[key]).lower() for key in layer if key in facts):
                 continue
-            for tp in RANKS:
-                for change in _model(old, new, model, layer, tp):
+            for tp, ep in _LAUNCHES:
+                for change in _model(old, new, model, layer, tp, ep):
                     named = tuple(layer.get(key) for key in ("engine", "scheme", "backend", "activation"))
-                    key = change.model, tp, named, change.old, change.new
+                    key = change.model, tp, ep, named, change.old, change.new
                     if key not in seen:
                         seen.add(key)
                         yield change
@@ -270,9 +300,10 @@ def _layers(new: Policy, changes: Iterable[Change]) -> Iterator[dict[str, str | 
 
 
 def _model(
-    old: Policy, new: Policy, model: Model, layer: Mapping[str, str | int], tp: int
+    old: Policy, new: Policy, model: Model, layer: Mapping[str, str | int], tp: int, ep: int
 ) -> Iterator[ModelChange]:
-    given = {**{key: value for key, value in model.facts().items() if key != "model_type"}, **layer, "tp": tp}
+    known_of_model = {key: value for key, value in model.facts().items() if key != "model_type"}
+    given = {**known_of_model, **layer, "tp": tp, **({"ep": ep} if ep > 1 else {})}
     try:
         facts = Facts.of(given)
         was, now = old.resolve(facts), new.resolve(facts)
@@ -283,6 +314,7 @@ def _model(
     yield ModelChange(
         model.name,
         tp,
+        ep,
         layer,
         _allocated(was),
         _allocated(now),
@@ -309,132 +341,3 @@ def _bytes(policy: Policy, decision: Decision, facts: Facts, model: Model) -> tu
 
 def _difference(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one - other
-
-
-# --- in words -----------------------------------------------------------------------------------------------
-
-
-def text(found: Difference) -> str:
-    """For people: a block a change, then models."""
-    if found.is_empty:
-        return "no change"
-    blocks = []
-    for change in found.changes:
-        lines = [f"{change.sort}  {change.phase}: {change.said}"]
-        lines += [f"  {change.old or 'nobody'} → {change.new or 'nobody'}"]
-        lines += [f"  where: {line}" for line in change.where]
-        blocks.append("\n".join(lines))
-    blocks += list(found.other)
-    blocks += [model_text(change) for change in found.models]
-    return "\n".join(blocks)
-
-
-def model_text(change: ModelChange) -> str:
-    """One model: sizes, and GiB per rank created and resident."""
-    named = " ".join(str(change.facts[key]) for key in ("backend", "activation") if key in change.facts)
-    sizes = [
-        f"{old} → {new}" if name == "intermediate" else f"{name} {old} → {new}"
-        for name, old, new in zip(DIMENSIONS, change.old, change.new, strict=True)
-        if old != new
-    ]
-    snapshots = "saved snapshots still fit" if change.fits else "saved snapshots no longer fit"
-    costs = [f"{_gib(change.created)} created", f"{_gib(change.resident)} resident per rank", snapshots]
-    return f"{change.model} TP {change.tp} ({named}): {', '.join(sizes)}, {', '.join(costs)}"
-
-
-def _gib(size: int | None) -> str:
-    return "? GiB" if size is None else f"{size / 2**30:+.2f} GiB".replace("-", "−")
-
-
-def receipt(found: Difference) -> str:
-    """The same as Markdown for a pull request: bytes, KV cache, snapshots, what is not affected."""
-    if found.is_empty:
-        return "No change: every decision is as it was.\n"
-    lines = ["## What this changes", ""]
-    lines += ["### Bytes per rank", ""]
-    if found.models:
-        lines += [
-            "| model | TP | backend | sizes | GiB created | GiB resident |",
-            "|---|---|---|---|---|---|",
-        ]
-        lines += [_row(change) for change in found.models]
-    else:
-        lines += ["No known model has other sizes."]
-    lines += ["", "### KV cache", "", *_kv_lines(found), "", "### Snapshots", "", *_snapshot_lines(found)]
-    lines += ["", "### Decisions", ""]
-    lines += [
-        f"- **{change.sort}**, {change.phase}: {change.said}  \n  {change.where[0]}"
-        for change in found.changes
-    ]
-    lines += [f"- {line}" for line in found.other]
-    lines += ["", "### Not affected", "", *_untouched_lines(found)]
-    return "\n".join(lines) + "\n"
-
-
-def _row(change: ModelChange) -> str:
-    sizes = " × ".join(
-        f"{new}" if old == new else f"{old} → {new}" for old, new in zip(change.old, change.new, strict=True)
-    )
-    backend = change.facts.get("backend", "any")
-    costs = f"{_gib(change.created)} | {_gib(change.resident)}"
-    return f"| {change.model} | {change.tp} | {backend} | {sizes} | {costs} |"
-
-
-def _kv_lines(found: Difference) -> list[str]:
-    gains = [change for change in found.models if change.resident]
-    if not gains:
-        return ["As it was: no resident weight changes."]
-    return [
-        f"- {change.model}, TP {change.tp}: {_gib(-(change.resident or 0))} for KV cache; the total that the "
-        "engine reserves stays"
-        for change in gains
-    ]
-
-
-def _snapshot_lines(found: Difference) -> list[str]:
-    broken = [f"{change.model} TP {change.tp}" for change in found.models if not change.fits]
-    if not broken:
-        return ["Every snapshot that was saved before still fits."]
-    return [f"Saved before and no longer fitting: {', '.join(dict.fromkeys(broken))}."]
-
-
-def _untouched_lines(found: Difference) -> list[str]:
-    backends = sorted({str(change.facts["backend"]) for change in found.changes if "backend" in change.facts})
-    lines = [f"- Backends other than {', '.join(backends)}."] if backends else []
-    whole = all("moe_tp" not in change.facts and "moe_ep" not in change.facts for change in found.changes)
-    if whole and found.models:
-        lines.append("- EP layouts whose whole experts are multiples already.")
-    return lines or ["- Whatever the regions above leave out."]
-
-
-def plain(found: Difference) -> dict[str, object]:
-    """The difference as JSON has it."""
-    return {
-        "changed": not found.is_empty,
-        "changes": [
-            {
-                "phase": change.phase,
-                "class": change.sort,
-                "old": change.old,
-                "new": change.new,
-                "said": change.said,
-                "where": list(change.where),
-                "facts": dict(change.facts),
-            }
-            for change in found.changes
-        ],
-        "other": list(found.other),
-        "models": [
-            {
-                "model": change.model,
-                "tp": change.tp,
-                "facts": dict(change.facts),
-                "old": dict(zip(DIMENSIONS, change.old, strict=True)),
-                "new": dict(zip(DIMENSIONS, change.new, strict=True)),
-                "bytes_created": change.created,
-                "bytes_resident": change.resident,
-                "snapshots_fit": change.fits,
-            }
-            for change in found.models
-        ],
-    }

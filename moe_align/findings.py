@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
+from .codes import page
 from .errors import Location, Problem
 from .facts import BOOLEANS
 from .space import Box, FactSet, Values
@@ -138,9 +141,13 @@ def github(findings: Sequence[Finding]) -> str:
 
 def _annotation(finding: Finding) -> str:
     place = finding.location
-    at = f"file={place.file},line={place.line},col={place.column}," if place else ""
+    at = f"file={_property(place.file)},line={place.line},col={place.column}," if place else ""
     said = "\n".join([f"{finding.rule or ''} {finding.message}".strip(), *finding.where, finding.fix or ""])
     return f"::{_COMMANDS[finding.level]} {at}title={finding.code}::{_escaped(said.strip())}"
+
+
+def _property(said: str) -> str:
+    return _escaped(said).replace(":", "%3A").replace(",", "%2C")
 
 
 def _escaped(said: str) -> str:
@@ -151,24 +158,38 @@ def sarif(findings: Sequence[Finding], version: str) -> str:
     """A SARIF 2.1.0 log, for code scanning."""
     codes = sorted({finding.code for finding in findings})
     run = {
-        "tool": {
-            "driver": {"name": "moe-align", "version": version, "rules": [{"id": code} for code in codes]}
-        },
-        "results": [_result(finding) for finding in findings],
+        "tool": {"driver": {"name": "moe-align", "version": version, "rules": list(map(_descriptor, codes))}},
+        "columnKind": "unicodeCodePoints",
+        "results": [_result(finding, codes.index(finding.code)) for finding in findings],
     }
-    log = {"version": "2.1.0", "$schema": "https://json.schemastore.org/sarif-2.1.0.json", "runs": [run]}
+    log = {"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]}
     return json.dumps(log, indent=2, ensure_ascii=False)
 
 
-def _result(finding: Finding) -> dict[str, Any]:
+def _descriptor(code: str) -> dict[str, Any]:
+    """What a log says of a code: the title of its page, and the page."""
+    said = page(code)
+    if said is None:
+        return {"id": code}
+    return {"id": code, "shortDescription": {"text": said.title}, "help": {"text": said.text}}
+
+
+def _result(finding: Finding, index: int) -> dict[str, Any]:
     said = f"{finding.rule or ''} {finding.message}".strip()
+    lines = [said, *finding.where, *([f"fix: {finding.fix}"] if finding.fix else [])]
     result: dict[str, Any] = {
         "ruleId": finding.code,
+        "ruleIndex": index,
         "level": finding.level,
-        "message": {"text": "\n".join([said, *finding.where])},
+        "message": {"text": "\n".join(lines)},
     }
     if finding.location:
         region = {"startLine": finding.location.line, "startColumn": finding.location.column}
-        place = {"artifactLocation": {"uri": finding.location.file}, "region": region}
+        place = {"artifactLocation": {"uri": _uri(finding.location.file)}, "region": region}
         result["locations"] = [{"physicalLocation": place}]
     return result
+
+
+def _uri(file: str) -> str:
+    """A path as SARIF has it: a reference relative to the checkout, or a whole URI."""
+    return f"file://{quote(file)}" if os.path.isabs(file) else quote(file)

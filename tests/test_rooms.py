@@ -49,7 +49,7 @@ TABLE: dict[str, set[str]] = {
     "cost": {"decision", "layout", "record", "sizes"},
     "load": _RULES | {"layers", "models", "policy", "schema"},
     "cache": {"compile", "errors", "layers", "load", "models", "policy", "restore", "moe_align"},
-    "findings": {"errors", "facts", "record", "space"},
+    "findings": {"codes", "errors", "facts", "record", "space"},
     "regions": _RULES,
     "routes": _RULES | {"flow", "known", "regions"},
     "lint": _RULES | {"findings", "layers", "regions", "routes"},

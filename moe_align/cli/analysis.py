@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from .. import __version__
-from ..errors import PolicyError, Problem
+from ..errors import PolicyError, Problem, did_you_mean
 from ..findings import Finding, fails, github, of_problem, plain, sarif, text
 from ..policy import Policy
 from ..report import json_text
@@ -18,9 +18,29 @@ from .terminal import note, say
 
 FORMATS = ("text", "json", "github", "sarif")
 
+
+def _form(said: str) -> str:
+    """The form that was asked for, before any work is done.
+
+    Raises:
+        PolicyError: there is none of that name.
+    """
+    if said in FORMATS:
+        return said
+    near = did_you_mean(said, FORMATS)
+    fix = f"write `{near}`" if near else f"write one of {', '.join(FORMATS)}"
+    raise PolicyError([Problem("U040", f"unknown format `{said}`", fix)])
+
+
 Format = Annotated[
     str,
-    typer.Option("--format", metavar="|".join(FORMATS), help="How findings are written.", show_default=True),
+    typer.Option(
+        "--format",
+        metavar="|".join(FORMATS),
+        help="How findings are written.",
+        show_default=True,
+        callback=_form,
+    ),
 ]
 
 OnlyRules = Annotated[
@@ -58,7 +78,7 @@ def held_against_list(
     """Report the findings that `reviewed.yaml` does not hold, or with `everything` all of them.
 
     Raises:
-        PolicyError: a form that there is not, a list that is not as it should be.
+        PolicyError: a list that is not as it should be.
     """
     listed = reviewed(stack.layers)
     known = known_text(found, listed)
@@ -67,27 +87,25 @@ def held_against_list(
 
 
 def report(found: Sequence[Finding], form: str, json: bool, said: str) -> None:
-    """Write findings in the form that was asked for, and end the command.
-
-    Raises:
-        PolicyError: a form that there is not.
-    """
-    form = "json" if json else form
-    if form not in FORMATS:
-        raise PolicyError([Problem("U040", f"unknown format `{form}`", f"write one of {', '.join(FORMATS)}")])
-    if form == "json":
+    """Write findings in the form that was asked for, and end the command."""
+    if json or form == "json":
         listed = [plain(finding) for finding in found]
         say(json_text({"version": 1, "fails": fails(found), "findings": listed}))
-    elif form == "sarif":
-        say(sarif(found, __version__))
-    elif form == "github":
-        if found:
-            say(github(found))
-    else:
+    elif form == "text":
         if found:
             say(text(found))
         note(_summary(found, said))
+    else:
+        annotate(found, form)
     raise typer.Exit(1 if fails(found) else 0)
+
+
+def annotate(found: Sequence[Finding], form: str) -> None:
+    """Write findings for a service that shows them beside the lines: `github` or `sarif`."""
+    if form == "sarif":
+        say(sarif(found, __version__))
+    elif found:
+        say(github(found))
 
 
 def _summary(found: Sequence[Finding], said: str) -> str:

@@ -7,17 +7,22 @@ import os
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..cache import cached_models
-from ..diff import diff, plain, receipt, text
-from ..errors import PolicyError, Problem
+from ..diff import Difference, diff
+from ..errors import Location, PolicyError, Problem
 from ..load import load_policy
 from ..policy import Policy
 from ..report import json_text
+from ..report.diff import diff_findings, diff_plain, diff_text, receipt
+from .analysis import Format, annotate
 from .flags import Json
 from .terminal import say
 
@@ -35,17 +40,33 @@ _Receipt = Annotated[bool, typer.Option("--receipt", help="Markdown for a pull r
 
 
 def command(
-    old: _Old, new: _New = "", models: _Models = False, receipt_text: _Receipt = False, json: Json = False
+    old: _Old,
+    new: _New = "",
+    models: _Models = False,
+    receipt_text: _Receipt = False,
+    form: Format = "text",
+    json: Json = False,
 ) -> None:
     """The facts whose decision differs between two states of the rules, each with a point; exit 1 if any."""
-    with tempfile.TemporaryDirectory() as folder:
-        before, after = _policy(old, Path(folder) / "old"), _policy(new, Path(folder) / "new")
-        found = diff(before, after, cached_models() if models or receipt_text else ())
-    if json:
-        say(json_text({"version": 1, **plain(found)}))
+    with tempfile.TemporaryDirectory() as scratch:
+        laid_out = (Path(scratch) / "old", old), (Path(scratch) / "new", new)
+        with _called_by_revision(laid_out):
+            before, after = (_policy(said, folder) for folder, said in laid_out)
+            found = diff(before, after, cached_models() if models or receipt_text else ())
+        found = _located(found, laid_out)
+    if json or form == "json":
+        say(json_text(diff_plain(found)))
+    elif form != "text":
+        annotate(diff_findings(found), form)
     else:
-        say(receipt(found).rstrip("\n") if receipt_text else text(found))
+        say(_receipt(found) if receipt_text else diff_text(found))
     raise typer.Exit(0 if found.is_empty else 1)
+
+
+def _receipt(found: Difference) -> str:
+    from ..deployment.layouts import KV_BYTES
+
+    return receipt(found, KV_BYTES).rstrip("\n")
 
 
 def _policy(said: str, folder: Path) -> Policy:
@@ -64,18 +85,66 @@ def _is_whole(path: Path) -> bool:
     return path.is_dir() and (path / "vocabulary.yaml").exists()
 
 
+# --- revisions ----------------------------------------------------------------------------------------------
+
+
 def _checked_out(revision: str, folder: Path) -> Path:
     """The rules of a revision (`REVISION` or `REVISION:folder`), laid out in `folder`."""
     name, _, inside = revision.partition(":")
-    inside = inside or "rules"
-    asked = ["git", "archive", "--format=tar", name, inside]
-    try:
-        made = subprocess.run(asked, capture_output=True, check=False)
-    except OSError:
-        made = None
-    if made is None or made.returncode:
-        said = f"`{revision}` is no file or folder, and no revision with `{inside}`"
-        raise PolicyError([Problem("U041", said, "write a path, or `REVISION:folder`")])
-    with tarfile.open(fileobj=io.BytesIO(made.stdout)) as archive:
+    inside = os.path.normpath(inside or "rules")
+    if name.startswith("-") or not name:
+        raise _no_rules(revision, inside, "no revision is named")
+    data = _git(revision, inside, "archive", "--format=tar", name, inside)
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
         archive.extractall(folder, filter="data")
     return folder / inside
+
+
+def _git(revision: str, inside: str, *arguments: str) -> bytes:
+    try:
+        made = subprocess.run(["git", *arguments], capture_output=True, check=False)
+    except OSError as fault:
+        raise _no_rules(revision, inside, f"git: {fault.strerror}") from None
+    if made.returncode:
+        lines = made.stderr.decode(errors="replace").strip().splitlines()
+        raise _no_rules(revision, inside, lines[-1] if lines else "git says nothing")
+    return made.stdout
+
+
+def _no_rules(revision: str, inside: str, why: str) -> PolicyError:
+    said = f"`{revision}` is no file or folder, and no revision with `{inside}` ({why})"
+    return PolicyError([Problem("U041", said, "write a path, or `REVISION:folder`")])
+
+
+#: Folders into which revisions were laid out, and what the command line calls each.
+_LaidOut = Sequence[tuple[Path, str]]
+
+
+@contextmanager
+def _called_by_revision(laid_out: _LaidOut) -> Iterator[None]:
+    """Problems in files of a revision are told by its name: the files themselves are gone by then."""
+    try:
+        yield
+    except PolicyError as fault:
+        renamed = [
+            problem._replace(location=_renamed(problem.location, laid_out, by_revision=True))
+            for problem in fault.problems
+        ]
+        raise PolicyError(renamed) from None
+
+
+def _located(found: Difference, laid_out: _LaidOut) -> Difference:
+    """The same, with files of a revision named as they are called in the checkout."""
+    changes = (
+        replace(change, location=_renamed(change.location, laid_out, by_revision=False))
+        for change in found.changes
+    )
+    return replace(found, changes=tuple(changes))
+
+
+def _renamed(place: Location | None, laid_out: _LaidOut, *, by_revision: bool) -> Location | None:
+    for folder, said in laid_out:
+        if place and place.file.startswith(f"{folder}{os.sep}"):
+            inside = os.path.relpath(place.file, folder)
+            return place._replace(file=f"{said.partition(':')[0]}:{inside}" if by_revision else inside)
+    return place

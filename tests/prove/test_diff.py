@@ -10,7 +10,8 @@ import pytest
 
 from moe_align import Facts, Policy, load_policy
 from moe_align.cache import cached_models
-from moe_align.diff import Difference, diff, plain, receipt, text
+from moe_align.diff import Difference, diff
+from moe_align.report.diff import diff_findings, diff_plain, diff_text, receipt
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,7 +50,7 @@ def test_the_rule_of_the_pull_request(tmp_path: Path) -> None:
     assert {change.sort for change in silu} == {"tighter"}
     pro = [one for one in found.models if one.model == "deepseek-v4-pro" and one.tp == 8]
     assert [(one.old, one.new) for one in pro] == [((7168, 512), (7168, 384))]
-    assert "−31.90 GiB created, −31.27 GiB resident per rank" in text(found)
+    assert "−31.90 GiB created, −31.27 GiB resident per rank" in diff_text(found)
     assert not pro[0].fits
 
 
@@ -58,12 +59,12 @@ def test_the_receipt_stands_in_order(tmp_path: Path) -> None:
     heads = [line for line in said.splitlines() if line.startswith("###")]
     assert heads == [
         "### Bytes per rank",
-        "### KV cache",
+        "### KV tokens",
         "### Snapshots",
         "### Decisions",
         "### Not affected",
     ]
-    assert "| deepseek-v4-pro | 8 | aiter_bf16 | 7168 × 512 → 384 | −31.90 GiB | −31.27 GiB |" in said
+    assert "| deepseek-v4-pro | TP 8 | aiter_bf16 | 7168 × 512 → 384 | −31.90 GiB | −31.27 GiB |" in said
 
 
 def test_a_point_is_decided_differently(tmp_path: Path) -> None:
@@ -115,9 +116,9 @@ UNCHANGING = [
 def test_changes_that_change_nothing(tmp_path: Path, old: str, new: str) -> None:
     found = diff(shipped(), changed(tmp_path, "vllm_unquantized.yaml", old, new))
     assert found.is_empty
-    assert text(found) == "no change"
+    assert diff_text(found) == "no change"
     assert receipt(found).startswith("No change")
-    assert plain(found)["changed"] is False
+    assert diff_plain(found)["changed"] is False
 
 
 def test_contracts_words_and_defaults_are_said(tmp_path: Path) -> None:
