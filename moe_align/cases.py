@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from errno import ENOENT
 from pathlib import Path
 from typing import Any
 
@@ -75,14 +76,15 @@ def case_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[Path, ...]:
     found: list[Path] = []
     problems: list[Problem] = []
     for path in map(Path, paths):
-        if path.is_dir():
-            found += sorted(file for file in path.iterdir() if file.suffix in (".yaml", ".yml"))
-        elif path.exists():
-            found.append(path)
-        else:
-            problems.append(
-                Problem("T901", "no such file or folder", "check the path", Location(str(path), 1, 1))
-            )
+        start = Location(str(path), 1, 1)
+        try:
+            path.stat()
+            inside = [path] if not path.is_dir() else list(path.iterdir())
+        except OSError as fault:
+            said = "no such file or folder" if fault.errno == ENOENT else f"cannot be read: {fault.strerror}"
+            problems.append(Problem("T901", said, "check the path and its rights", start))
+            continue
+        found += sorted(file for file in inside if file is path or file.suffix in (".yaml", ".yml"))
     if not found and not problems:
         problems.append(Problem("T902", "no case found", "name a file or folder with cases"))
     if problems:

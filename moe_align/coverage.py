@@ -1,8 +1,8 @@
-"""Which rules no case reaches, with cases that would reach and just miss them, ready to paste."""
+"""Which rules, and which of the values that they list, no case reaches, with cases to paste that would."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -10,7 +10,8 @@ from .cases import Case
 from .decision import Decision
 from .errors import PolicyError
 from .facts import FIRST_SIZES, SIZES, Facts
-from .packs import PHASES
+from .known import known
+from .packs import PHASES, Rule
 from .policy import Policy
 from .regions import Part, Regions, facts_of, friendly
 from .routes import routes
@@ -23,11 +24,15 @@ _MOST_BOXES = 8
 
 @dataclass(frozen=True, slots=True)
 class Lacking:
-    """A rule without a case: facts that it decides, and facts that miss it by one, as far as found."""
+    """A rule without a case: facts that it decides, and facts that miss it by one, as far as found.
 
-    rule: str
+    With `where`, one of the values that it lists, and nothing that misses it.
+    """
+
+    rule: Rule
     wins: Facts | None
-    misses: Facts | None
+    misses: Facts | None = None
+    where: str = ""
 
 
 def missing(policy: Policy, cases: Iterable[Case]) -> tuple[Lacking, ...]:
@@ -41,18 +46,61 @@ def missing(policy: Policy, cases: Iterable[Case]) -> tuple[Lacking, ...]:
         for part in regions.phase(name).parts:
             if part.rule and not (part.address in decided and part.address in missed):
                 wins, misses = _example(policy, regions, part)
-                found.append(Lacking(part.address, wins, misses))
+                found.append(Lacking(part.rule, wins, misses))
     return tuple(found)
 
 
-def _example(policy: Policy, regions: Regions, part: Part) -> tuple[Facts | None, Facts | None]:
+def missing_values(policy: Policy, cases: Iterable[Case]) -> tuple[Lacking, ...]:
+    """The values that rules list (`backend: [a, b]`) with which no case reaches them, where one could."""
+    seen = {reached for case in cases for reached in _reached(policy, case)}
+    regions = Regions(policy.stack)
+    found: list[Lacking] = []
+    for name in PHASES:
+        for part in regions.phase(name).parts:
+            for key, value in _listed(part.rule):
+                if (part.address, key, value) not in seen:
+                    found += _lacking_value(policy, regions, part, key, value)
+    return tuple(found)
+
+
+def _reached(policy: Policy, case: Case) -> Iterator[tuple[str, str, object]]:
+    try:
+        decision = policy.resolve(case.facts)
+        values = {**known(policy.stack.vocabulary, case.facts).values, "backend": decision.backend}
+    except PolicyError:
+        return
+    for step in decision.steps:
+        yield from ((step.rule.address, key, value) for key, value in values.items())
+
+
+def _listed(rule: Rule | None) -> Iterator[tuple[str, str]]:
+    for key, accepts, text in rule.when if rule else ():
+        if isinstance(accepts, frozenset) and len(accepts) > 1 and not text.startswith("not "):
+            yield from ((key, value) for value in sorted(accepts))
+
+
+def _lacking_value(policy: Policy, regions: Regions, part: Part, key: str, value: str) -> Iterator[Lacking]:
+    assert part.rule is not None
+    within = regions.space.box({key: Values.of([value])})
+    if next(regions.phase(part.rule.phase).decided(part, within), None) is None:
+        return  # earlier rules take it
+    wins, _ = _example(policy, regions, part, within)
+    yield Lacking(part.rule, wins, where=f"{key}: {value}")
+
+
+def _example(
+    policy: Policy, regions: Regions, part: Part, within: Box | None = None
+) -> tuple[Facts | None, Facts | None]:
+    """Facts that a part decides (in `within`, if given), and without that, facts that just miss it."""
     only_wins: Facts | None = None
-    for box in islice(_boxes(regions, part), _MOST_BOXES):
+    for box in islice(_boxes(regions, part, within), _MOST_BOXES):
         tried = (_facts(policy, part, box, whole=whole) for whole in (False, True))
         facts = next((one for one in tried if takes(policy, one, part.address)), None)
         if facts is None:
             continue
-        facts = _shorter(policy, facts, part.address)
+        facts = _shorter(policy, facts, within.sets if within else ())
+        if within is not None:
+            return facts, None
         only_wins = only_wins or facts
         misses = _miss(policy, regions, part, facts)
         if misses is not None:
@@ -60,14 +108,14 @@ def _example(policy: Policy, regions: Regions, part: Part) -> tuple[Facts | None
     return only_wins, None
 
 
-def _boxes(regions: Regions, part: Part) -> Iterator[Box]:
+def _boxes(regions: Regions, part: Part, within: Box | None) -> Iterator[Box]:
     """Where a part decides, as facts that enter the first phase; those that are allocated first."""
     assert part.rule is not None
     phase = part.rule.phase
     if phase == "select":
-        yield from regions.phase(phase).decided(part)
+        yield from regions.phase(phase).decided(part, within)
         return
-    for piece in islice(regions.phase(phase).decided(part), _MOST_BOXES):
+    for piece in islice(regions.phase(phase).decided(part, within), _MOST_BOXES):
         kept = piece.space.box({key: piece[key] for key in piece.sets if key not in (*SIZES, *FIRST_SIZES)})
         found = (route.box for route in routes(regions, kept, "launch", [part]) if route.status != "unknown")
         yield from islice(found, 3)
@@ -97,13 +145,13 @@ def _resolved(policy: Policy, facts: Facts) -> Decision | None:
     return None if decision.status == "undecided" else decision
 
 
-def _shorter(policy: Policy, facts: Facts, address: str) -> Facts:
-    """The facts without those that change nothing."""
+def _shorter(policy: Policy, facts: Facts, kept: Container[str]) -> Facts:
+    """The facts without those that change nothing, `kept` ones and sizes aside."""
     whole = _resolved(policy, facts)
     for key in list(facts):
         less = facts.without(key)
         decision = _resolved(policy, less)
-        if decision is None or whole is None or key in SIZES:
+        if decision is None or whole is None or key in SIZES or key in kept:
             continue
         if [step.rule for step in decision.steps] == [step.rule for step in whole.steps]:
             same = (decision.status, decision.hidden, decision.intermediate, decision.launch)
@@ -170,19 +218,24 @@ def _release(end: tuple[int, ...]) -> str:
 
 def missing_text(policy: Policy, lacking: Iterable[Lacking]) -> str:
     """Cases to paste, with what the policy answers today; rules without one are named in a comment."""
-    return "\n".join(_block(policy, one) for one in lacking)
+    return "\n".join(lacking_text(policy, one) for one in lacking)
 
 
-def _block(policy: Policy, one: Lacking) -> str:
+def lacking_text(policy: Policy, one: Lacking) -> str:
+    """The cases for one rule or value."""
+    name = one.rule.address
+    about = f"{name} at {one.where}" if one.where else name
     if one.wins is None:
-        return f"# {one.rule}: no facts were found that it decides\n"
-    text = case_text(policy, one.wins, one.rule)
+        return f"# {about}: no facts were found that it decides\n"
+    text = case_text(policy, one.wins)
+    if one.where:
+        return text
     if one.misses is None:
-        return f"{text}# {one.rule}: no single fact was found that misses it\n"
-    return text + "\n" + case_text(policy, one.misses, None, one.rule)
+        return f"{text}# {about}: no single fact was found that misses it\n"
+    return text + "\n" + case_text(policy, one.misses, name)
 
 
-def case_text(policy: Policy, facts: Facts, step: str | None = None, misses: str | None = None) -> str:
+def case_text(policy: Policy, facts: Facts, misses: str | None = None) -> str:
     """One case as YAML: the facts, and what the policy answers."""
     decision = policy.resolve(facts)
     lines = [f"- facts: {_flow(dict(facts.items()))}"]

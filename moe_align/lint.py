@@ -124,7 +124,7 @@ def _redundant(regions: Regions, phase: Phase, part: Part, rule: Rule, first: Bo
         rule.address,
         level="warning",
         fix="delete the rule, or say in its outcome what it is there for",
-        where=region_text(part.asked),
+        where=_effective(phase, part),
         facts=_point(regions, first),
         rules=tuple(heirs[place] for place in sorted(heirs)),
     )
@@ -143,6 +143,7 @@ def _idle_exception(regions: Regions, part: Part, rule: Rule) -> Iterator[Findin
             rule.address,
             level="warning",
             fix="leave `unless` out",
+            where=region_text(part.asked),
         )
 
 
@@ -417,12 +418,13 @@ def _unsourced(entry: Rule | Contract, layer: str) -> Iterator[Finding]:
         )
 
 
-def effective(stack: Stack, address: str, most: int = MOST_BOXES) -> tuple[str, ...]:
-    """Where a rule decides, in words: at most so many boxes of it."""
-    regions = Regions(stack)
-    for name in PHASES:
-        phase = regions.phase(name)
-        for part in phase.parts:
-            if part.rule and part.address == address:
-                return region_text(list(islice(phase.decided(part), most + 1)))
-    return ()
+#: A region of more boxes is not made shorter before it is shown.
+_MOST_JOINED = 4 * MOST_BOXES
+
+
+def _effective(phase: Phase, part: Part) -> tuple[str, ...]:
+    """Where a part is the one that decides, in words."""
+    boxes = list(islice(phase.decided(part), _MOST_JOINED + 1))
+    if len(boxes) > _MOST_JOINED:
+        return region_text(boxes)
+    return region_text(Region.of(boxes[0].space, boxes).cover())

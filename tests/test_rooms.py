@@ -60,7 +60,7 @@ TABLE: dict[str, set[str]] = {
     "reviewed": {"errors", "findings", "layers", "load"},
     "cases": _RULES | {"decision", "load", "policy"},
     "fmt": {"cases", "errors", "load", "policy"},
-    "coverage": _RULES | {"cases", "decision", "policy", "regions", "routes"},
+    "coverage": _RULES | {"cases", "decision", "known", "policy", "regions", "routes"},
     "deployment": _RULES | _ANSWERS | _PEOPLE | {"cache"},
     "snapshot": _RULES | _ANSWERS | _PEOPLE | {"cache", "deployment", "moe_align"},
     "verify": _RULES | {"decision", "load", "policy", "resolve"},

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from moe_align import Facts, load_policy
 from moe_align.errors import Location, Problem
-from moe_align.findings import Finding, fails, github, of_problem, plain, sarif, text
-from moe_align.lint import effective, lint
+from moe_align.findings import Finding, fails, github, of_problem, plain, text
+from moe_align.lint import lint
 from moe_align.packs import PHASES
 from moe_align.regions import Regions, facts_of, friendly
 from moe_align.reviewed import reviewed, unreviewed
@@ -137,10 +136,12 @@ def test_the_shipped_rules_have_no_finding_that_nobody_looked_at() -> None:
     assert not fails(findings), text([finding for finding in findings if finding.level != "note"])
 
 
-def test_regions_in_words() -> None:
-    (region, *_) = effective(load_policy(environ={}).stack, "vllm-unquantized/aiter-narrow")
-    assert "intermediate_per_partition: 1..192" in region
-    assert effective(load_policy(environ={}).stack, "nobody/nothing") == ()
+def test_what_is_redundant_is_said_by_where_it_decides(tmp_path: Path) -> None:
+    """Not by what it asks for: an earlier rule takes part of that."""
+    rules = rule("first", "{arch: gfx942}", 128) + rule("some", "{arch: [gfx942, gfx950]}")
+    findings = found(tmp_path, "rules:\n" + rules + rule("all", "{platform: rocm}"))
+    (redundant,) = [finding for finding in findings if finding.code == "L703"]
+    assert redundant.where == ("arch: gfx950 · backend: mine · engine: vllm · scheme: ours",)
 
 
 # --- forms --------------------------------------------------------------------------------------------------
@@ -171,13 +172,6 @@ def test_a_finding_for_github() -> None:
     assert github([FINDING]) == (
         "::error file=rules/a.yaml,line=3,col=5,title=L701::a/b is never reached%0Abackend: aiter%0Amove it"
     )
-
-
-def test_a_finding_as_sarif() -> None:
-    log = json.loads(sarif([FINDING], "1"))
-    (result,) = log["runs"][0]["results"]
-    assert result["ruleId"] == "L701"
-    assert result["locations"][0]["physicalLocation"]["region"] == {"startLine": 3, "startColumn": 5}
 
 
 def test_a_problem_is_a_finding() -> None:
