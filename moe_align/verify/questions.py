@@ -332,7 +332,8 @@ def _quant_config(w4a4: bool) -> object:
     return SimpleNamespace(**flags, **dict.fromkeys(absent), **dict.fromkeys(off, False))
 
 
-def _aiter_module(tree: Tree) -> str:
+def aiter_module(tree: Tree) -> str:
+    """The module that holds the AITER expert function."""
     for module in (f"{_MOE}.experts.rocm_aiter_moe", f"{_MOE}.rocm_aiter_fused_moe"):
         if tree.has(f"{module}.rocm_aiter_fused_experts"):
             return module
@@ -363,7 +364,7 @@ def aiter_pads(
     hidden, intermediate = 4096, 512
     token = Tensor((4, hidden + hidden_pad), DTYPES["bfloat16"])
     function = cast(
-        "Callable[..., object]", engine.tree.get(f"{_aiter_module(engine.tree)}.rocm_aiter_fused_experts")
+        "Callable[..., object]", engine.tree.get(f"{aiter_module(engine.tree)}.rocm_aiter_fused_experts")
     )
     engine.aiter.call.clear()
     offered: dict[str, object] = {

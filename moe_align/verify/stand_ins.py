@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Never
+from typing import Never, cast
 
 
 class Unlinked(Exception):
@@ -101,7 +101,7 @@ DTYPES = {
 
 def _allocate(*shape: int | tuple[int, ...], dtype: Dtype | None = None, **_where: object) -> Tensor:
     sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple) else shape
-    return Tensor(tuple(s for s in sizes if isinstance(s, int)), dtype or DTYPES["float32"])
+    return Tensor(cast("tuple[int, ...]", sizes), dtype or DTYPES["float32"])
 
 
 def _parameter(data: Tensor, requires_grad: bool = True) -> Tensor:

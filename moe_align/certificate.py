@@ -1,0 +1,348 @@
+"""An engine's own functions held against a policy, on every point of the domain that they look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import PolicyError
+from .facts import Facts
+from .flow import Dimension
+from .known import known
+from .packs import Outcome, Pack, Pad, Rule
+from .policy import Policy
+from .resolve import Leaf, leaves
+from .space import Ints
+from .verify import MORE_MACHINES, Machine
+from .verify.domain import Asked, domain, member_place, names
+from .verify.questions import REFUSALS
+from .verify.terms import (
+    BOUND,
+    Cell,
+    Explored,
+    Mask,
+    Place,
+    Term,
+    differing,
+    everything,
+    explore,
+    holds,
+    is_proven,
+    least,
+    pace,
+    round_up,
+    split,
+)
+
+Answer = tuple[Term | None, ...] | str
+
+#: Facts that hold a size, in conditions of rules.
+_SIZE_FACTS = {
+    "hidden": "hidden",
+    "native_hidden": "hidden",
+    "intermediate_per_partition": "intermediate_per_partition",
+    "native_intermediate": "intermediate_per_partition",
+    "moe_tp": "moe_tp",
+}
+
+
+class Said(NamedTuple):
+    """What a policy answers to one question: sizes that it treats alike, the answer there, the rule."""
+
+    where: Mapping[str, Mask]
+    answer: Answer
+    rule: Rule | None
+
+
+class Apart(NamedTuple):
+    """A point on which the two differ: its facts as the vocabulary names them, and the sizes."""
+
+    asked: Asked
+    facts: Mapping[str, str | int]
+    where: Mapping[str, Mask]
+    engine: Answer
+    place: Place
+    policy: Answer
+    rule: Rule | None
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How far a policy and a release agree.
+
+    `points` counts the choices of facts by table, each of them for all sizes; `lacking` are names of the
+    engine that the vocabulary does not have, with their place; `proven` says whether looking at sizes up
+    to `BOUND` says everything.
+    """
+
+    release: str
+    points: Mapping[str, int]
+    apart: tuple[Apart, ...]
+    lacking: tuple[tuple[str, str, Place | None], ...]
+    proven: bool
+
+    @property
+    def equal(self) -> int:
+        """The number of points on which the two agree."""
+        return sum(self.points.values()) - len({(one.asked.table, *one.facts.items()) for one in self.apart})
+
+    @property
+    def holds(self) -> bool:
+        """Whether they agree on everything."""
+        return not self.apart and not self.lacking
+
+
+# --- what the policy says ------------------------------------------------------------------------------------
+
+
+class Parts:
+    """One policy, cut into the parts that answer questions. What values imply is left out everywhere:
+    a fact that forbids another could hide a wrong rule."""
+
+    def __init__(self, policy: Policy) -> None:
+        stack = policy.without_implications().stack._replace(contracts=())
+        nothing: dict[str, tuple[Pack, ...]] = dict.fromkeys(stack.phases, ())
+        plainly = tuple(
+            pack.having((pack.rules[-1]._replace(when=(), unless=(), outcome=Outcome("align")),))
+            for pack in stack.phases["allocate"]
+        )
+
+        def only(phase: str, **more: tuple[Pack, ...]) -> Policy:
+            return Policy(stack._replace(phases={**nothing, **more, phase: stack.phases[phase]}))
+
+        self.vocabulary = stack.vocabulary
+        self.policies = {
+            "whole": Policy(stack._replace(phases={**stack.phases, "repack": (), "launch": ()})),
+            "model": only("model", allocate=plainly),
+            "dispatch": only("dispatch", allocate=plainly),
+            "allocate": only("allocate"),
+            "launch": only("launch", allocate=plainly),
+        }
+
+    def ranks(self) -> list[Mask]:
+        """Numbers of ranks that share an expert, in the sets that rules of the launch treat alike."""
+        sets = [everything(1)]
+        for rule in self.policies["launch"].stack.rules():
+            for condition in (*rule.when, *rule.unless):
+                if condition.key == "moe_tp" and isinstance(condition.accepts, Ints):
+                    sets = split(sets, _mask(condition.accepts))
+        return sets
+
+
+@cache
+def _mask(accepts: Ints) -> Mask:
+    return sum(1 << size for size in range(BOUND + 1) if size in accepts)
+
+
+def said(parts: Parts, asked: Asked, release: str) -> tuple[Said, ...]:
+    """What the policy answers to a question, for all sizes."""
+    facts = {"engine": "vllm", "vllm": release, **_BESIDE.get(asked.part, {}), **asked.facts}
+    if "moe_tp" not in asked.sizes:
+        return tuple(_leaves(parts, asked, facts, asked.sizes))
+    found: list[Said] = []
+    for ranks in parts.ranks():
+        shared = {**asked.sizes, "moe_tp": ranks}
+        found += _leaves(parts, asked, {**facts, "moe_tp": least(ranks)}, shared)
+    return tuple(found)
+
+
+#: A layer below a transport, which the engine's function does not see.
+_BESIDE: Mapping[str, Mapping[str, str]] = {
+    "dispatch": {"scheme": "unquantized", "backend": "triton", "platform": "cuda"},
+}
+
+
+def _leaves(
+    parts: Parts, asked: Asked, facts: Mapping[str, str | int], sizes: Mapping[str, Mask]
+) -> Iterator[Said]:
+    """The answer for every part of what is open: sizes, and facts that the engine's function does not see."""
+    stack = parts.policies[asked.part].stack
+    for leaf in leaves(stack, known(stack.vocabulary, Facts.of(facts)), trace=False):
+        where = dict(sizes)
+        for key, accepts in leaf.splits.items():
+            name = _SIZE_FACTS.get(key)
+            if name in where and isinstance(accepts, Ints):
+                where[name] &= _mask(accepts)
+        if all(where.values()):
+            yield from _declared(leaf, where) if asked.part == "launch" else _sized(leaf, asked, where)
+
+
+def _declared(leaf: Leaf, where: Mapping[str, Mask]) -> Iterator[Said]:
+    rule = next((step.rule for step in leaf.steps if step.phase == "launch"), None)
+    if rule is None or rule.outcome.pads is None:
+        yield Said(where, "nothing" if leaf.status == "decided" else leaf.status, rule)
+        return
+    named = zip(rule.outcome.pads, ("hidden_pad", "intermediate_pad"), strict=True)
+    yield Said(where, tuple(_pad_term(pad, name) for pad, name in named), rule)
+
+
+def _pad_term(pad: Pad, name: str) -> Term | None:
+    if pad.form == "absent":
+        return None
+    if pad.form in ("zero", "exact"):
+        return 0 if pad.form == "zero" else name
+    floored: Term = ("*", ("//", name, pad.floor), pad.floor)
+    return floored if pad.times == 1 else ("*", floored, pad.times)
+
+
+def _sized(leaf: Leaf, asked: Asked, where: Mapping[str, Mask]) -> Iterator[Said]:
+    phase = "allocate" if asked.part == "whole" else asked.part
+    rule = next((step.rule for step in leaf.steps if step.phase == phase), leaf.rule)
+    if leaf.status != "decided":
+        word = f"error: {leaf.error or 'ValueError'}" if leaf.status == "rejected" else leaf.status
+        yield Said(where, word, rule)
+        return
+    dimensions = {"hidden": leaf.flow.hidden, "intermediate_per_partition": leaf.flow.intermediate}
+    walks = [_walked(name, dimensions[name], where[name]) for name in asked.sizes]
+    for ways in product(*walks):
+        here = {name: mask for name, (mask, _) in zip(asked.sizes, ways, strict=True)}
+        refused = any(term is None for _, term in ways)
+        yield Said({**where, **here}, "error: ValueError" if refused else tuple(t for _, t in ways), rule)
+
+
+def _walked(name: str, dimension: Dimension, whole: Mask) -> list[tuple[Mask, Term | None]]:
+    """What the steps of a dimension make of an open size, set by set; `None` where there is no listed size."""
+    ways: list[tuple[Mask, Term | None]] = [(whole, name)]
+    for step, by in dimension.steps:
+        ways = [after for mask, term in ways for after in _stepped(step, by, mask, term) if after[0]]
+    return ways
+
+
+def _stepped(step: str, by: Any, mask: Mask, term: Term | None) -> Iterator[tuple[Mask, Term | None]]:
+    if term is None or step in ("round_up", "add"):
+        yield mask, None if term is None else round_up(term, by) if step == "round_up" else ("+", term, by)
+        return
+    listed = by if step == "snap" else (by,)
+    for choice in listed:
+        yield mask & (below := holds("<=", term, choice)), choice
+        mask &= ~below
+    yield mask, None if step == "snap" else term
+
+
+# --- both together -------------------------------------------------------------------------------------------
+
+
+def certify(
+    root: Path, release: str, policy: Policy, machines: Sequence[Machine] = MORE_MACHINES
+) -> Certificate:
+    """Ask the engine under `root` everything, and hold its answers against what `policy` says of `release`.
+
+    Raises:
+        Unlinked: the engine's code does something that cannot be followed, or lacks a function.
+    """
+    parts = Parts(policy)
+    lacking = tuple(_lacking(root, parts, release))
+    unknown = {(key.partition("/")[0], key.partition("/")[2], name) for key, name, _ in lacking}
+    counted: dict[str, int] = {}
+    apart: list[Apart] = []
+    proven = True
+    canonical: dict[tuple[str, str, str], str | int] = {}
+    for asked in domain(root, machines):
+        if _names_unknown(asked, unknown):
+            continue
+        counted[asked.table] = counted.get(asked.table, 0) + 1
+        explored = explore(asked.question, asked.sizes, REFUSALS)
+        theirs = said(parts, asked, release)
+        proven = proven and _is_proven(explored, theirs)
+        found = list(_apart(explored, theirs))
+        if found:
+            facts = _canonical(parts, asked, release, canonical)
+            apart += [
+                Apart(asked, facts, where, cell.answer, cell.place or asked.place, other.answer, other.rule)
+                for where, cell, other in found
+            ]
+    return Certificate(release, counted, tuple(apart), lacking, proven)
+
+
+def _names_unknown(asked: Asked, unknown: set[tuple[str, str, str]]) -> bool:
+    scheme = str(asked.facts.get("scheme", ""))
+    return any((scheme, key, str(value)) in unknown for key, value in asked.facts.items()) or any(
+        ("mxfp4", "activation", str(value)) in unknown for key, value in asked.facts.items() if key == "activation"
+    )
+
+
+def _lacking(root: Path, parts: Parts, release: str) -> Iterator[tuple[str, str, Place | None]]:
+    """Names of the engine that mean nothing to the vocabulary in this release."""
+    for key, found in names(root).items():
+        scheme, _, fact = key.partition("/")
+        for name in found:
+            asked = Facts.of({"engine": "vllm", "vllm": release, "scheme": scheme, fact: name})
+            try:
+                known(parts.vocabulary, asked)
+            except PolicyError:
+                yield key, name, member_place(root, key, name)
+
+
+def _canonical(
+    parts: Parts, asked: Asked, release: str, kept: dict[tuple[str, str, str], str | int]
+) -> dict[str, str | int]:
+    """The facts of a question by the vocabulary's own names."""
+    scheme = str(asked.facts.get("scheme", "unquantized"))
+    found: dict[str, str | int] = {}
+    for key, value in asked.facts.items():
+        place = (scheme, key, str(value))
+        if place not in kept:
+            facts = Facts.of({"engine": "vllm", "vllm": release, "scheme": scheme, key: value})
+            kept[place] = known(parts.vocabulary, facts).values[key]  # type: ignore[assignment]
+        found[key] = kept[place]
+    return found
+
+
+def _apart(explored: Explored, theirs: Sequence[Said]) -> Iterator[tuple[dict[str, Mask], Cell, Said]]:
+    """The sizes on which two answers differ, cell by cell."""
+    for cell in explored.cells:
+        for other in theirs:
+            both = {name: mask & other.where[name] for name, mask in cell.where}
+            if all(both.values()):
+                yield from ((where, cell, other) for where in _unlike(both, cell.answer, other.answer))
+
+
+def _unlike(both: dict[str, Mask], one: Answer, other: Answer) -> Iterator[dict[str, Mask]]:
+    """The part of some sizes on which two answers are not the same."""
+    if isinstance(one, str) or isinstance(other, str):
+        if not _same_words(one, other):
+            yield both
+        return
+    for mine, theirs in zip(one, other, strict=True):
+        if mine == theirs:
+            continue
+        if mine is None or theirs is None:
+            yield both
+            return
+        for name, mask in both.items():
+            if unlike := mask & differing(mine, theirs) if name in _sizes_of(mine, theirs) else 0:
+                yield {**both, name: unlike}
+                return
+        if not _sizes_of(mine, theirs):
+            yield both
+            return
+
+
+def _sizes_of(one: Term, other: Term) -> set[str]:
+    found = set()
+    for term in (one, other):
+        while isinstance(term, tuple):
+            term = term[1]
+        if isinstance(term, str):
+            found.add(term)
+    return found
+
+
+def _same_words(one: Answer, other: Answer) -> bool:
+    """A refusal is one of the engine's: no pads are declared where the call is refused."""
+    return one == other or (other == "nothing" and isinstance(one, str) and one.startswith("error: "))
+
+
+def _is_proven(explored: Explored, theirs: Sequence[Said]) -> bool:
+    bounds: list[int] = []
+    periods: list[int] = []
+    for one in theirs:
+        for mask in one.where.values():
+            bounds += [edge for edge in (least(mask), (everything(0) & ~mask).bit_length()) if edge < BOUND]
+        if not isinstance(one.answer, str):
+            periods += [pace(term).period for term in one.answer if term is not None]
+    return is_proven(explored, periods, bounds)
