@@ -49,9 +49,8 @@ def __getattr__(name: str) -> object:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-    from importlib import import_module
-
-    value = getattr(import_module(f".{home}", __name__), name)
+    module = __import__(home, globals(), None, [name], 1)  # `importlib` would load `warnings` as well
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

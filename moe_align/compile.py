@@ -123,21 +123,23 @@ def compiled(policy: Policy) -> str:
         PolicyError: a rule file of the policy is gone, so that nobody could see when it changes.
     """
     stack = policy.stack
+    listed = _Listed()
     content = {
         "moe_align": {"format": FORMAT, "language": LANGUAGE},
         "digest": policy.digest,
         "layers": [
             [layer.name, [[file, *_fingerprint(file)] for file in layer.files]] for layer in stack.layers
         ],
-        "packs": [_plain_pack(pack) for pack in _all_packs(stack)],
+        "packs": [_plain_pack(pack, listed) for pack in _all_packs(stack)],
         "vocabulary": {
             "terms": {
-                key: {value: _plain_term(term) for value, term in values.items()}
+                key: {value: _plain_term(term, listed) for value, term in values.items()}
                 for key, values in stack.vocabulary.terms.items()
             },
             "groups": stack.vocabulary.groups,
             "defaults": stack.vocabulary.defaults,
         },
+        "conditions": listed.plain,
     }
     return json.dumps(content, separators=(",", ":"), ensure_ascii=False) + "\n"
 
@@ -155,18 +157,37 @@ def _all_packs(stack: Stack) -> list[Pack]:
     return [*(pack for phase in stack.phases.values() for pack in phase), *stack.contracts]
 
 
-def _plain_pack(pack: Pack) -> Plain:
+class _Listed:
+    """The conditions of a policy, each once: packs, rules and names say the number of it."""
+
+    __slots__ = ("_numbers", "plain")
+
+    def __init__(self) -> None:
+        self.plain: list[list[Any]] = []
+        self._numbers: dict[str, int] = {}
+
+    def numbers(self, conditions: Iterable[Condition]) -> list[int]:
+        return [self._number([key, text, *_accepts(accepts)]) for key, accepts, text in conditions]
+
+    def _number(self, plain: list[Any]) -> int:
+        number = self._numbers.setdefault(_text(plain), len(self.plain))
+        if number == len(self.plain):
+            self.plain.append(plain)
+        return number
+
+
+def _plain_pack(pack: Pack, listed: _Listed) -> Plain:
     return {
         "name": pack.name,
         "phase": pack.phase,
         "layer": pack.layer,
         "at": list(_place(pack.location)),
-        "needs": _plain_conditions(pack.needs),
-        "covers": _plain_conditions(pack.covers),
+        "needs": listed.numbers(pack.needs),
+        "covers": listed.numbers(pack.covers),
         "before": pack.before,
         # As text, so that a process takes apart only the packs that its questions need.
-        "rules": _text([_plain_rule(rule) for rule in pack.rules]),
-        "contracts": _text([_plain_contract(contract) for contract in pack.contracts]),
+        "rules": _text([_plain_rule(rule, listed) for rule in pack.rules]),
+        "contracts": _text([_plain_contract(contract, listed) for contract in pack.contracts]),
     }
 
 
@@ -174,13 +195,13 @@ def _text(plain: list[Any]) -> str:
     return json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
 
 
-def _plain_rule(rule: Rule) -> list[Any]:
-    conditions = _plain_conditions(rule.when), _plain_conditions(rule.unless)
+def _plain_rule(rule: Rule, listed: _Listed) -> list[Any]:
+    conditions = listed.numbers(rule.when), listed.numbers(rule.unless)
     return [rule.id, *conditions, _outcome(rule.outcome), *_prose(rule)]
 
 
-def _plain_contract(contract: Contract) -> list[Any]:
-    conditions = map(_plain_conditions, (contract.when, contract.unless, contract.facts))
+def _plain_contract(contract: Contract, listed: _Listed) -> list[Any]:
+    conditions = map(listed.numbers, (contract.when, contract.unless, contract.facts))
     return [contract.id, *conditions, contract.demands, contract.breaks, *_prose(contract)]
 
 
@@ -192,13 +213,9 @@ def _place(location: Location) -> tuple[str, int, int]:
     return location.file, location.line, location.column
 
 
-def _plain_conditions(conditions: Iterable[Condition]) -> list[Any]:
-    return [[key, text, *_accepts(accepts)] for key, accepts, text in conditions]
-
-
-def _plain_term(term: Term) -> list[Any]:
+def _plain_term(term: Term, listed: _Listed) -> list[Any]:
     return [
-        [[alias.name, alias.value, _plain_conditions(alias.scope)] for alias in term.aliases],
+        [[alias.name, alias.value, listed.numbers(alias.scope)] for alias in term.aliases],
         [[key, sorted(accepts)] for key, accepts in term.implies],
         term.note,
     ]

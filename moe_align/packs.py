@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: The version of the rule language, and of the shape of a compiled file; another shape is refused.
 LANGUAGE = 1
-FORMAT = 2
+FORMAT = 3
 
 #: Facts and sizes that leave one phase enter the next.
 PHASES = ("model", "select", "dispatch", "allocate", "repack", "launch")

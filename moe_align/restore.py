@@ -112,8 +112,9 @@ def _stack_of(content: Any, start: Location) -> Stack:
     try:
         layers = tuple(Layer(name, tuple(file for file, _, _ in files)) for name, files in content["layers"])
         _check_fresh(content["layers"], start)
-        packs = [_pack_from(plain, start) for plain in content["packs"]]
-        vocabulary = _vocabulary_from(content["vocabulary"])
+        listed = _Listed(content["conditions"])
+        packs = [_pack_from(plain, listed, start) for plain in content["packs"]]
+        vocabulary = _vocabulary_from(content["vocabulary"], listed)
         if any(pack.phase not in (None, *PHASES) for pack in packs):
             raise ValueError("no such phase")
     except _DAMAGE as fault:
@@ -130,8 +131,10 @@ def _check_fresh(layers: list[Any], start: Location) -> None:
     Raises:
         PolicyError: naming the file that changed.
     """
+    built_in = built_in_rules()
     for name, files in layers:
-        recorded = {_local(name, file): (length, crc) for file, length, crc in files}
+        folder = built_in if name == BUILT_IN else None
+        recorded = {_local(folder, file): (length, crc) for file, length, crc in files}
         here = (
             set(layers_of((), environ={})[-1].files)
             if name == BUILT_IN
@@ -152,22 +155,40 @@ def _fingerprint(file: str) -> tuple[int, int] | None:
         return None
 
 
-def _local(layer: str, file: str) -> str:
-    """Where a file of the layer lies here: the built-in ones are those of this installation."""
-    return os.path.join(built_in_rules(), os.path.basename(file)) if layer == BUILT_IN else file
+def _local(folder: str | None, file: str) -> str:
+    """Where a file lies here: those of the built-in layer in the `folder` of this installation."""
+    return os.path.join(folder, os.path.basename(file)) if folder else file
 
 
-def _pack_from(plain: Plain, start: Location) -> Pack:
+class _Listed:
+    """The conditions of a file, each made once, when something first says its number."""
+
+    __slots__ = ("_made", "_plain")
+
+    def __init__(self, plain: list[Any]) -> None:
+        self._plain = plain
+        self._made: list[Condition | None] = [None] * len(plain)
+
+    def of(self, numbers: list[int]) -> tuple[Condition, ...]:
+        return tuple([self._made[number] or self._make(number) for number in numbers])
+
+    def _make(self, number: int) -> Condition:
+        key, text, sort, data = self._plain[number]
+        made = self._made[number] = Condition(key, _accepts_from(sort, data), text)
+        return made
+
+
+def _pack_from(plain: Plain, listed: _Listed, start: Location) -> Pack:
     name, phase = plain["name"], plain["phase"]
     rules, contracts = plain["rules"], plain["contracts"]
     return Pack(
         name,
         phase,
-        _conditions_from(plain["needs"]),
-        _conditions_from(plain["covers"]),
+        listed.of(plain["needs"]),
+        listed.of(plain["covers"]),
         tuple(plain["before"]),
-        lambda: _later(rules, lambda one: _rule_from(name, phase, one), start),
-        lambda: _later(contracts, lambda one: _contract_from(name, one), start),
+        lambda: _later(rules, lambda one: _rule_from(name, phase, one, listed), start),
+        lambda: _later(contracts, lambda one: _contract_from(name, one, listed), start),
         plain["layer"],
         Location(*plain["at"]),
     )
@@ -185,31 +206,27 @@ def _later(text: str, made: Callable[[list[Any]], T], start: Location) -> tuple[
         raise PolicyError([Problem("C502", "is damaged", _AGAIN, start)]) from None
 
 
-def _rule_from(name: str, phase: str, plain: list[Any]) -> Rule:
+def _rule_from(name: str, phase: str, plain: list[Any], listed: _Listed) -> Rule:
     rule, when, unless, outcome, why, source, evidence, at = plain
-    conditions = _conditions_from(when), _conditions_from(unless)
+    conditions = listed.of(when), listed.of(unless)
     return Rule(name, rule, phase, *conditions, _outcome_from(outcome), why, source, evidence, Location(*at))
 
 
-def _contract_from(name: str, plain: list[Any]) -> Contract:
+def _contract_from(name: str, plain: list[Any], listed: _Listed) -> Contract:
     contract, when, unless, facts, demands, breaks, why, source, evidence, at = plain
     return Contract(
         name,
         contract,
-        _conditions_from(when),
-        _conditions_from(unless),
+        listed.of(when),
+        listed.of(unless),
         tuple(map(_demand_from, demands)),
         breaks,
         why,
         source,
         evidence,
         Location(*at),
-        _conditions_from(facts),
+        listed.of(facts),
     )
-
-
-def _conditions_from(plain: list[Any]) -> tuple[Condition, ...]:
-    return tuple(Condition(key, _accepts_from(sort, data), text) for key, text, sort, data in plain)
 
 
 def _multiple_from(plain: list[Any] | None) -> Multiple | None:
@@ -246,9 +263,9 @@ def _demand_from(plain: list[Any]) -> Demand:
     )
 
 
-def _vocabulary_from(plain: Plain) -> Vocabulary:
+def _vocabulary_from(plain: Plain, listed: _Listed) -> Vocabulary:
     terms = {
-        key: {value: _term_from(term) for value, term in values.items()}
+        key: {value: _term_from(term, listed) for value, term in values.items()}
         for key, values in plain["terms"].items()
     }
     groups = {
@@ -258,10 +275,10 @@ def _vocabulary_from(plain: Plain) -> Vocabulary:
     return Vocabulary(terms, groups, plain["defaults"])
 
 
-def _term_from(plain: list[Any]) -> Term:
+def _term_from(plain: list[Any], listed: _Listed) -> Term:
     aliases, implies, note = plain
     return Term(
-        tuple(Alias(name, value, _conditions_from(scope)) for name, value, scope in aliases),
+        tuple(Alias(name, value, listed.of(scope)) for name, value, scope in aliases),
         tuple((key, frozenset(accepts)) for key, accepts in implies),
         note,
     )

@@ -134,17 +134,17 @@ def test_files_that_are_no_compiled_policy(tmp_path: Path) -> None:
         (b"[]", "1:1: is no compiled policy [C502]"),
         (b"{}", "1:1: is no compiled policy [C502]"),
         (b"null", "1:1: is no compiled policy [C502]"),
-        (b'{"moe_align": {"format": 2}}', "1:1: is no compiled policy [C502]"),
+        (b'{"moe_align": {"format": 3}}', "1:1: is no compiled policy [C502]"),
         (
-            b'{"moe_align": {"format": 2, "language": 9}}',
-            f"1:1: has format 2 of language 9, not {packs.FORMAT} of {packs.LANGUAGE} [C503]",
+            b'{"moe_align": {"format": 3, "language": 9}}',
+            f"1:1: has format 3 of language 9, not {packs.FORMAT} of {packs.LANGUAGE} [C503]",
         ),
         (
             b'{"moe_align": {"format": "old", "language": 1}}',
             f"1:1: has format old of language 1, not {packs.FORMAT} of {packs.LANGUAGE} [C503]",
         ),
-        (b'{"moe_align": {"format": 2, "language": 1}}', "1:1: is damaged [C502]"),
-        (b'{"moe_align": {"format": 2, "language": 1}, "layers": [[1]]}', "1:1: is damaged [C502]"),
+        (b'{"moe_align": {"format": 3, "language": 1}}', "1:1: is damaged [C502]"),
+        (b'{"moe_align": {"format": 3, "language": 1}, "layers": [[1]]}', "1:1: is damaged [C502]"),
     ],
 )
 def test_a_file_of_something_else_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
