@@ -1,42 +1,77 @@
-"""What a rule file may say, version 1 of the language, as pydantic models.
+"""What a rule file may say, version 1 of the language: types, and the schemas that hold files against them.
 
-The JSON Schema for editors (`moe-align schema`) is generated from them. Whether a name is known is
-not said here: that is checked against the facts and the vocabulary, by `load`.
+The schemas are those of pydantic's core, written out: models of pydantic take as long to make as all rule
+files to read, at every start. The JSON Schema for editors (`moe-align schema`) is generated from them.
+Whether a name is known is not said here: that is checked against the facts and the vocabulary, by `load`.
 """
 
-from typing import Annotated, Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, NamedTuple, Required, TypedDict
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
-from pydantic_core import ErrorDetails
-from typing_extensions import TypeAliasType
+from pydantic_core import ErrorDetails, SchemaValidator, ValidationError
+from pydantic_core import core_schema as core
 
 from .errors import did_you_mean
 
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)]
-Text = Annotated[str, Field(min_length=1, max_length=2000)]
-Size = Annotated[int, Field(ge=0, le=2**31)]
-Positive = Annotated[int, Field(ge=1, le=2**31)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
-
-
+Schema = core.CoreSchema
 Scalar = str | int | bool
 
+#: Text is never taken for a number, nor a number for a truth value.
+_STRICT = core.CoreConfig(strict=True)
 
-class Without(_Model):
-    """Any value but these."""
-
-    excluded: Scalar | list[Scalar] = Field(alias="not")
+#: Schemas that have a name, by which others refer to them.
+_named: list[Schema] = []
 
 
-class Between(_Model):
+def _refer(schema: Schema, name: str) -> Schema:
+    """A reference to a schema, which gets its name."""
+    _named.append({**schema, "ref": name})
+    return core.definition_reference_schema(name)
+
+
+def _form(of: Any, fields: Mapping[str, Schema], *, extra: Literal["allow", "forbid"] = "forbid") -> Schema:
+    """The schema of a mapping with the keys of `of`, a `TypedDict`."""
+    items = {
+        key: core.typed_dict_field(schema, required=key in of.__required_keys__)
+        for key, schema in fields.items()
+    }
+    # A mapping does not take over the configuration of what it stands in.
+    return _refer(core.typed_dict_schema(items, cls=of, extra_behavior=extra, config=_STRICT), of.__name__)
+
+
+def _union(name: str, sort: Callable[[Any], str | None], /, **choices: Schema) -> Schema:
+    """The schema of one of several forms, of which `sort` says which one stands there."""
+    return _refer(core.tagged_union_schema(choices, discriminator=sort), name)
+
+
+def _list(of: Schema, least: int = 1) -> Schema:
+    return core.list_schema(of, min_length=least)
+
+
+def _mapping(of: Schema) -> Schema:
+    return core.dict_schema(core.str_schema(), of)
+
+
+NAME = core.str_schema(pattern=r"^[a-z0-9][a-z0-9._-]*$", max_length=80)
+TEXT = core.str_schema(min_length=1, max_length=2000)
+SIZE = core.int_schema(ge=0, le=2**31)
+POSITIVE = core.int_schema(ge=1, le=2**31)
+SCALAR = core.union_schema([core.str_schema(), core.int_schema(), core.bool_schema()])
+
+Without = TypedDict("Without", {"not": Scalar | list[Scalar]})
+Without.__doc__ = "Any value but these."
+_WITHOUT = _form(Without, {"not": core.union_schema([*SCALAR["choices"], core.list_schema(SCALAR)])})
+
+
+class Between(TypedDict, total=False):
     """Bounds and a divisor of an integer fact."""
 
-    min: Size | None = None
-    max: Size | None = None
-    multiple_of: Annotated[int, Field(ge=1, le=2**20)] | None = None
+    min: int
+    max: int
+    multiple_of: int
+
+
+_BETWEEN = _form(Between, {"min": SIZE, "max": SIZE, "multiple_of": core.int_schema(ge=1, le=2**20)})
 
 
 def _sort_of_condition(value: Any) -> str | None:
@@ -46,61 +81,56 @@ def _sort_of_condition(value: Any) -> str | None:
         return "list"
     if isinstance(value, dict):
         return "not" if "not" in value else "bounds"
-    return "not" if isinstance(value, Without) else "bounds" if isinstance(value, Between) else None
+    return None
 
 
-Condition = TypeAliasType(
+Condition = Scalar | list[Scalar] | Without | Between
+Conditions = dict[str, Condition]
+_CONDITION = _union(
     "Condition",
-    Annotated[
-        Annotated[Scalar, Tag("value")]
-        | Annotated[list[Scalar], Field(min_length=1), Tag("list")]
-        | Annotated[Without, Tag("not")]
-        | Annotated[Between, Tag("bounds")],
-        Discriminator(_sort_of_condition),
-    ],
+    _sort_of_condition,
+    **{"value": SCALAR, "list": _list(SCALAR), "not": _WITHOUT, "bounds": _BETWEEN},
 )
+_CONDITIONS = _mapping(_CONDITION)
 
-Item = TypeAliasType(
-    "Item",
-    Annotated[
-        Annotated[Positive, Tag("integer")] | Annotated[Name, Tag("fact")],
-        Discriminator(lambda value: "fact" if isinstance(value, str) else "integer"),
-    ],
+Item = int | str
+_ITEM = _union(
+    "Item", lambda value: "fact" if isinstance(value, str) else "integer", integer=POSITIVE, fact=NAME
 )
 
 
-class Times(_Model):
+class Times(TypedDict, total=False):
     """A multiple, and the smallest size that may come out."""
 
-    multiple: Item = 1
-    at_least: Positive | None = None
+    multiple: Item
+    at_least: int
 
 
-class Lcm(_Model):
+class Lcm(TypedDict, total=False):
     """The least common multiple of integers and integer facts."""
 
-    lcm: Annotated[list[Item], Field(min_length=1)]
-    at_least: Positive | None = None
+    lcm: Required[list[Item]]
+    at_least: int
 
 
-class Max(_Model):
+class Max(TypedDict, total=False):
     """The largest of integers and integer facts."""
 
-    max: Annotated[list[Item], Field(min_length=1)]
-    at_least: Positive | None = None
+    max: Required[list[Item]]
+    at_least: int
 
 
-class Snap(_Model):
+class Snap(TypedDict):
     """The next of the listed sizes; above the last one, a rejection."""
 
-    snap: Annotated[list[Positive], Field(min_length=1)]
+    snap: list[int]
 
 
-class Bytes(_Model):
+class Bytes(TypedDict, total=False):
     """So many bytes of activations: divided by `act_bytes`."""
 
-    bytes: Positive
-    at_least: Positive | None = None
+    bytes: Required[int]
+    at_least: int
 
 
 def _sort_of_multiple(value: Any) -> str | None:
@@ -116,280 +146,406 @@ def _sort_of_multiple(value: Any) -> str | None:
     return None
 
 
-_AnyMultiple = (
-    Annotated[Positive, Tag("integer")]
-    | Annotated[Name, Tag("name")]
-    | Annotated[Times, Tag("multiple")]
-    | Annotated[Lcm, Tag("lcm")]
-    | Annotated[Max, Tag("max")]
-    | Annotated[Snap, Tag("snap")]
-    | Annotated[Bytes, Tag("bytes")]
-)
-Multiple = TypeAliasType(
-    "Multiple",
-    Annotated[
-        _AnyMultiple,
-        Discriminator(_sort_of_multiple),
-    ],
-)
+Multiple = int | str | Times | Lcm | Max | Snap | Bytes
+_MULTIPLES = {
+    "integer": POSITIVE,
+    "name": NAME,
+    "multiple": _form(Times, {"multiple": _ITEM, "at_least": POSITIVE}),
+    "lcm": _form(Lcm, {"lcm": _list(_ITEM), "at_least": POSITIVE}),
+    "max": _form(Max, {"max": _list(_ITEM), "at_least": POSITIVE}),
+    "snap": _form(Snap, {"snap": _list(POSITIVE)}),
+    "bytes": _form(Bytes, {"bytes": POSITIVE, "at_least": POSITIVE}),
+}
+_MULTIPLE = _union("Multiple", _sort_of_multiple, **_MULTIPLES)
 
 
-class Count(_Model):
+class Count(TypedDict, total=False):
     """A number of experts: what it is a multiple of, and the fewest."""
 
-    multiple: Item = 1
-    at_least: Item | None = None
+    multiple: Item
+    at_least: Item
 
 
-CountOf = Annotated[
-    Annotated[Positive, Tag("integer")] | Annotated[Name, Tag("fact")] | Annotated[Count, Tag("count")],
-    Discriminator(
-        lambda value: (
-            "count" if isinstance(value, (dict, Count)) else "fact" if isinstance(value, str) else "integer"
-        )
-    ),
-]
+def _sort_of_count(value: Any) -> str:
+    return "count" if isinstance(value, dict) else "fact" if isinstance(value, str) else "integer"
 
 
-class PerDimension(_Model):
+CountOf = int | str | Count
+
+
+class PerDimension(TypedDict, total=False):
     """A multiple for each dimension; a missing one is `native`. `experts` counts routed experts."""
 
-    hidden: Multiple | None = None
-    intermediate: Multiple | None = None
-    experts: CountOf | None = None
+    hidden: Multiple
+    intermediate: Multiple
+    experts: CountOf
 
 
 def _sort_of_align(value: Any) -> str | None:
-    if isinstance(value, dict) and not value.keys() & _MULTIPLE_KEYS:
+    if isinstance(value, dict) and not value.keys() & KEYS_OF_MULTIPLE:
         return "dimensions"
     return _sort_of_multiple(value)
 
 
-_MULTIPLE_KEYS = {"multiple", "at_least", "lcm", "max", "snap", "bytes"}
+#: Keys that make a mapping a multiple; one without them names dimensions.
+KEYS_OF_MULTIPLE = frozenset({"multiple", "at_least", "lcm", "max", "snap", "bytes"})
 
-
-Align = TypeAliasType(
+Align = Multiple | PerDimension
+_ALIGN = _union(
     "Align",
-    Annotated[
-        _AnyMultiple | Annotated[PerDimension, Tag("dimensions")],
-        Discriminator(_sort_of_align),
-    ],
+    _sort_of_align,
+    **_MULTIPLES,
+    dimensions=_form(
+        PerDimension,
+        {
+            "hidden": _MULTIPLE,
+            "intermediate": _MULTIPLE,
+            "experts": _union(
+                "CountOf",
+                _sort_of_count,
+                integer=POSITIVE,
+                fact=NAME,
+                count=_form(Count, {"multiple": _ITEM, "at_least": _ITEM}),
+            ),
+        },
+    ),
 )
 
 
-class InBytes(_Model):
+class InBytes(TypedDict):
     """An amount in bytes."""
 
-    bytes: Positive
+    bytes: int
 
 
-Amount = TypeAliasType(
+Amount = int | InBytes
+_AMOUNT = _union(
     "Amount",
-    Annotated[
-        Annotated[Positive, Tag("elements")] | Annotated[InBytes, Tag("bytes")],
-        Discriminator(lambda value: "bytes" if isinstance(value, (dict, InBytes)) else "elements"),
-    ],
+    lambda value: "bytes" if isinstance(value, dict) else "elements",
+    elements=POSITIVE,
+    bytes=_form(InBytes, {"bytes": POSITIVE}),
 )
 
 
-class Add(_Model):
+class Add(TypedDict, total=False):
     """Elements or bytes that storage gains, per dimension."""
 
-    hidden: Amount | None = None
-    intermediate: Amount | None = None
+    hidden: Amount
+    intermediate: Amount
 
 
-class Set(_Model):
+class Set(TypedDict, total=False):
     """Sizes that model code sets itself."""
 
-    hidden: Multiple | None = None
-    intermediate: Multiple | None = None
+    hidden: Multiple
+    intermediate: Multiple
 
 
-class Refine(_Model):
+class Refine(TypedDict, total=False):
     """Quantization blocks become the largest divisor of themselves that fits the size.
 
     With `fits: both`, and where a block cuts either size, all blocks become one that divides both.
     """
 
-    blocks: Annotated[list[Literal["block_n", "block_k", "group"]], Field(min_length=1)]
-    fits: Literal["hidden", "intermediate", "both"] = "intermediate"
-    floor: Positive
+    blocks: Required[list[Literal["block_n", "block_k", "group"]]]
+    fits: Literal["hidden", "intermediate", "both"]
+    floor: Required[int]
 
 
-class FlooredPad(_Model):
+class FlooredPad(TypedDict, total=False):
     """The real pad, floored to a multiple, then multiplied."""
 
-    floor: Positive = 1
-    times: Positive = 1
+    floor: int
+    times: int
 
 
-Pad = TypeAliasType(
+Pad = str | FlooredPad
+_PAD = _union(
     "Pad",
-    Annotated[
-        Annotated[Literal["exact", "zero", "absent"], Tag("name")] | Annotated[FlooredPad, Tag("floor")],
-        Discriminator(lambda value: "floor" if isinstance(value, (dict, FlooredPad)) else "name"),
-    ],
+    lambda value: "floor" if isinstance(value, dict) else "name",
+    name=core.literal_schema(["exact", "zero", "absent"]),
+    floor=_form(FlooredPad, {"floor": POSITIVE, "times": POSITIVE}),
 )
 
 
-class Declare(_Model):
+class Declare(TypedDict):
     """What a kernel call is told of padding."""
 
     hidden_pad: Pad
     intermediate_pad: Pad
 
 
-class Otherwise(_Model):
+class Otherwise(TypedDict, total=False):
     """What `refine` does where no block fits."""
 
-    align: Align | None = None
-    reject: Text | None = None
-    error: Name | Text | None = None
+    align: Align
+    reject: str
+    error: str
 
 
-Evidence = Literal["read", "ran", "measured", "reported"]
-Tensors = dict[Literal["w13", "w2"], Positive]
+Rule = TypedDict(
+    "Rule",
+    {
+        "id": Required[str],
+        "when": Conditions,
+        "unless": Conditions,
+        "align": Align,
+        "add": Add,
+        "require": Align,
+        "refine": Refine,
+        "use": str,
+        "set": Set,
+        "reject": str,
+        "declare": Declare,
+        "else": Otherwise,
+        "stride": bool,
+        "experts": int,
+        "error": str,
+        "rows": dict[str, int],
+        "columns": dict[str, int],
+        "why": str,
+        "source": str,
+        "evidence": str,
+    },
+    total=False,
+)
+Rule.__doc__ = "One ordered rule: the facts it needs, and exactly one outcome."
+_BLOCKS = _list(core.literal_schema(["block_n", "block_k", "group"]))
+_TENSORS = core.dict_schema(core.literal_schema(["w13", "w2"]), POSITIVE)
+_EVIDENCE = core.literal_schema(["read", "ran", "measured", "reported"])
+_RULE = _form(
+    Rule,
+    {
+        "id": NAME,
+        "when": _CONDITIONS,
+        "unless": _CONDITIONS,
+        "align": _ALIGN,
+        "add": _form(Add, {"hidden": _AMOUNT, "intermediate": _AMOUNT}),
+        "require": _ALIGN,
+        "refine": _form(
+            Refine,
+            {
+                "blocks": _BLOCKS,
+                "fits": core.literal_schema(["hidden", "intermediate", "both"]),
+                "floor": POSITIVE,
+            },
+        ),
+        "use": core.str_schema(),
+        "set": _form(Set, {"hidden": _MULTIPLE, "intermediate": _MULTIPLE}),
+        "reject": TEXT,
+        "declare": _form(Declare, {"hidden_pad": _PAD, "intermediate_pad": _PAD}),
+        "else": _form(Otherwise, {"align": _ALIGN, "reject": TEXT, "error": TEXT}),
+        "stride": core.bool_schema(),
+        "experts": core.int_schema(ge=0, le=4096),
+        "error": TEXT,
+        "rows": _TENSORS,
+        "columns": _TENSORS,
+        "why": TEXT,
+        "source": TEXT,
+        "evidence": _EVIDENCE,
+    },
+)
 
 
-class Rule(_Model):
-    """One ordered rule: the facts it needs, and exactly one outcome."""
-
-    id: Name
-    when: dict[str, Condition] | None = None
-    unless: dict[str, Condition] | None = None
-    align: Align | None = None
-    add: Add | None = None
-    require: Align | None = None
-    refine: Refine | None = None
-    use: str | None = None
-    set: Set | None = None
-    reject: Text | None = None
-    declare: Declare | None = None
-    otherwise: Otherwise | None = Field(None, alias="else")
-    stride: bool = False
-    experts: Annotated[int, Field(ge=0, le=4096)] = 0
-    error: Text | None = None
-    rows: Tensors | None = None
-    columns: Tensors | None = None
-    why: Text | None = None
-    source: Text | None = None
-    evidence: Evidence | None = None
-
-
-class Demand(_Model):
+class Demand(TypedDict, total=False):
     """What a kernel demands of one size, or of a declared pad."""
 
-    multiple: Item | None = None
-    lcm: list[Item] | None = None
-    max_of: list[Item] | None = None
-    any_of: list[Item] | None = None
-    exactly: Size | list[Size] | Literal["native"] | None = None
-    min: Size | None = None
-    max: Size | None = None
-    floor: Positive | None = None
-    at_most: Literal["actual"] | None = None
+    multiple: Item
+    lcm: list[Item]
+    max_of: list[Item]
+    any_of: list[Item]
+    exactly: int | list[int] | Literal["native"]
+    min: int
+    max: int
+    floor: int
+    at_most: Literal["actual"]
 
 
-DemandOf = TypeAliasType(
+DemandOf = int | Demand
+_ITEMS = _list(_ITEM, least=0)
+_DEMAND = _union(
     "DemandOf",
-    Annotated[
-        Annotated[Positive, Tag("integer")] | Annotated[Demand, Tag("mapping")],
-        Discriminator(lambda value: "mapping" if isinstance(value, (dict, Demand)) else "integer"),
-    ],
+    lambda value: "mapping" if isinstance(value, dict) else "integer",
+    integer=POSITIVE,
+    mapping=_form(
+        Demand,
+        {
+            "multiple": _ITEM,
+            "lcm": _ITEMS,
+            "max_of": _ITEMS,
+            "any_of": _ITEMS,
+            "exactly": core.union_schema([SIZE, core.list_schema(SIZE), core.literal_schema(["native"])]),
+            "min": SIZE,
+            "max": SIZE,
+            "floor": POSITIVE,
+            "at_most": core.literal_schema(["actual"]),
+        },
+    ),
 )
 
 
-class Demands(_Model):
+class Demands(TypedDict, total=False):
     """Demands per size, per count and per declared pad, and on the other facts that a kernel looks at."""
 
-    hidden: DemandOf | None = None
-    intermediate: DemandOf | None = None
-    experts: DemandOf | None = None
-    topk: DemandOf | None = None
-    hidden_pad: DemandOf | None = None
-    intermediate_pad: DemandOf | None = None
-    facts: dict[str, Condition] | None = None
+    hidden: DemandOf
+    intermediate: DemandOf
+    experts: DemandOf
+    topk: DemandOf
+    hidden_pad: DemandOf
+    intermediate_pad: DemandOf
+    facts: Conditions
 
 
-class Contract(_Model):
+#: What a contract can demand something of.
+DEMANDED = ("hidden", "intermediate", "experts", "topk", "hidden_pad", "intermediate_pad")
+
+
+class Contract(TypedDict, total=False):
     """What a kernel demands, whoever allocates."""
 
-    id: Name
-    when: dict[str, Condition] | None = None
-    unless: dict[str, Condition] | None = None
-    require: Demands
-    breaks: Literal["raises", "silent", "slow"]
-    why: Text
-    source: Text | None = None
-    evidence: Evidence | None = None
+    id: Required[str]
+    when: Conditions
+    unless: Conditions
+    require: Required[Demands]
+    breaks: Required[str]
+    why: Required[str]
+    source: str
+    evidence: str
 
 
-class ScopedAlias(_Model):
+_CONTRACT = _form(
+    Contract,
+    {
+        "id": NAME,
+        "when": _CONDITIONS,
+        "unless": _CONDITIONS,
+        "require": _form(Demands, {**dict.fromkeys(DEMANDED, _DEMAND), "facts": _CONDITIONS}),
+        "breaks": core.literal_schema(["raises", "silent", "slow"]),
+        "why": TEXT,
+        "source": TEXT,
+        "evidence": _EVIDENCE,
+    },
+)
+
+
+class ScopedAlias(TypedDict):
     """A name that is valid only in some place: at an engine, a scheme, some releases."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, strict=True, defer_build=True)
-    name: Text
+    name: str
 
 
-AliasOf = TypeAliasType(
-    "AliasOf",
-    Annotated[
-        Annotated[Text, Tag("name")] | Annotated[ScopedAlias, Tag("scoped")],
-        Discriminator(lambda value: "scoped" if isinstance(value, (dict, ScopedAlias)) else "name"),
-    ],
-)
-OneOrMore = TypeAliasType(
+AliasOf = str | ScopedAlias
+OneOrMore = Scalar | list[Scalar]
+_ONE_OR_MORE = _union(
     "OneOrMore",
-    Annotated[
-        Annotated[Scalar, Tag("one")] | Annotated[list[Scalar], Field(min_length=1), Tag("more")],
-        Discriminator(lambda value: "more" if isinstance(value, list) else "one"),
-    ],
+    lambda value: "more" if isinstance(value, list) else "one",
+    one=SCALAR,
+    more=_list(SCALAR),
 )
 
 
-class Value(_Model):
+class Value(TypedDict, total=False):
     """One value of a discrete fact."""
 
-    aliases: list[AliasOf] = []
-    names: dict[str, list[str]] = {}
-    implies: dict[str, OneOrMore] = {}
-    note: Text | None = None
+    aliases: list[AliasOf]
+    names: dict[str, list[str]]
+    implies: dict[str, OneOrMore]
+    note: str
 
 
-ValueOf = TypeAliasType(
+ValueOf = Value | list[Scalar] | None
+_ALIAS = _union(
+    "AliasOf",
+    lambda value: "scoped" if isinstance(value, dict) else "name",
+    name=TEXT,
+    scoped=_form(ScopedAlias, {"name": TEXT}, extra="allow"),
+)
+_VALUE = _union(
     "ValueOf",
-    Annotated[
-        Annotated[Value, Tag("value")] | Annotated[list[Scalar], Tag("group")] | Annotated[None, Tag("bare")],
-        Discriminator(
-            lambda value: "group" if isinstance(value, list) else "bare" if value is None else "value"
-        ),
-    ],
+    lambda value: "group" if isinstance(value, list) else "bare" if value is None else "value",
+    value=_form(
+        Value,
+        {
+            "aliases": core.list_schema(_ALIAS),
+            "names": _mapping(core.list_schema(core.str_schema())),
+            "implies": _mapping(_ONE_OR_MORE),
+            "note": TEXT,
+        },
+    ),
+    group=core.list_schema(SCALAR),
+    bare=core.none_schema(),
+)
+
+PackFile = TypedDict(
+    "PackFile",
+    {
+        "language": Required[Literal[1]],
+        "pack": Required[str],
+        "phase": str,
+        "for": Conditions,
+        "covers": dict[str, str],
+        "before": OneOrMore,
+        "rules": list[Rule],
+        "contracts": list[Contract],
+        "vocabulary": dict[str, dict[str, ValueOf]],
+        "defaults": dict[str, Scalar],
+    },
+    total=False,
+)
+PackFile.__doc__ = "One file of rules, of contracts, or of vocabulary."
+_PACK_FILE = _form(
+    PackFile,
+    {
+        "language": core.literal_schema([1]),
+        "pack": NAME,
+        "phase": core.literal_schema(["model", "select", "dispatch", "allocate", "repack", "launch"]),
+        "for": _CONDITIONS,
+        "covers": _mapping(core.str_schema()),
+        "before": _ONE_OR_MORE,
+        "rules": core.list_schema(_RULE),
+        "contracts": core.list_schema(_CONTRACT),
+        "vocabulary": _mapping(_mapping(_VALUE)),
+        "defaults": _mapping(SCALAR),
+    },
 )
 
 
-class PackFile(_Model):
-    """One file of rules, of contracts, or of vocabulary."""
+def _validator(schema: Schema) -> SchemaValidator:
+    return SchemaValidator(core.definitions_schema(schema, _named), _STRICT)
 
-    language: Literal[1]
-    pack: Name
-    phase: Literal["model", "select", "dispatch", "allocate", "repack", "launch"] | None = None
-    needs: dict[str, Condition] | None = Field(None, alias="for")
-    covers: dict[str, str] | None = None
-    before: OneOrMore | None = None
-    rules: list[Rule] | None = None
-    contracts: list[Contract] | None = None
-    vocabulary: dict[str, dict[str, ValueOf]] | None = None
-    defaults: dict[str, Scalar] | None = None
+
+_PACK_FILES = _validator(_PACK_FILE)
+
+
+def pack_file(document: object) -> PackFile:
+    """A document as a file of rules.
+
+    Raises:
+        ValidationError: it is none; `faults` says what is wrong.
+    """
+    said: PackFile = _PACK_FILES.validate_python(document)
+    return said
+
+
+def conditions(document: object) -> Conditions:
+    """A mapping of conditions, as under `when`.
+
+    Raises:
+        ValidationError: it is none; `faults` says what is wrong.
+    """
+    said: Conditions = _validator(_CONDITIONS).validate_python(document)
+    return said
 
 
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a rule file, for editors."""
-    schema = PackFile.model_json_schema(by_alias=True)
+    from pydantic.json_schema import GenerateJsonSchema
+
+    schema = GenerateJsonSchema().generate(core.definitions_schema(_PACK_FILE, _named))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "moe-align rule file",
         **schema,
+        "title": "moe-align rule file",
     }
 
 
@@ -433,6 +589,8 @@ def _fault(detail: ErrorDetails) -> Fault:
     if _is_of_union(path[-1:]):
         path, sort = path[:-1], "scalar"
     name = _shown(path)
+    if value is None:
+        return Fault(path, "S109", f"{name} is empty", "write a value, or leave it out", at_key=True)
     if sort == "literal_error":
         fix = _legal_values(context["expected"], value)
         return Fault(path, "S103", f"{name} cannot be {_said(value)}", fix)
@@ -480,10 +638,10 @@ _OF_MULTIPLE = frozenset({"align", "require", "set"})
 def _wanted(path: tuple[Step, ...], sort: str, value: object) -> tuple[str, str]:
     """What should have stood at a place, and how it is written."""
     if sort == "scalar":
-        return ("a value or a list", "write a value, or `[value, …]`") if path[-1:] == ("not",) else _VALUE
+        return ("a value or a list", "write a value, or `[value, …]`") if path[-1:] == ("not",) else _A_VALUE
     if "when" in path or "unless" in path or path[:1] == ("for",):
         if sort == "union_tag_invalid" or sort == "union_tag_not_found":
-            return _CONDITION
+            return _A_CONDITION
     elif path[0:1] == ("contracts",) and path[-1:] == ("integer",):
         return "a demand", "write an integer, or a mapping such as `{any_of: [128, 192]}`"
     elif _OF_MULTIPLE & set(path) and sort in ("union_tag_not_found", "string_pattern_mismatch"):
@@ -496,8 +654,8 @@ def _wanted(path: tuple[Step, ...], sort: str, value: object) -> tuple[str, str]
     return _SORTS.get(sort, ("what can stand here", "see `moe-align schema`"))
 
 
-_VALUE = ("a value", "write a name, a number, `true` or `false`")
-_CONDITION = (
+_A_VALUE = ("a value", "write a name, a number, `true` or `false`")
+_A_CONDITION = (
     "a value, a list, `not` or bounds",
     "write `value`, `[value, …]`, `{not: …}` or `{min: …, max: …, multiple_of: …}`",
 )
@@ -506,10 +664,10 @@ _SORTS = {
     "int_type": ("a whole number", "write digits only, without quotes"),
     "bool_type": ("`true` or `false`", "write `true` or `false`, without quotes"),
     "dict_type": ("a mapping", "write `key: value` pairs"),
-    "model_type": ("a mapping", "write `key: value` pairs"),
 }
 
-_MODELS: dict[str, type[_Model]] = {
+#: What stands behind a step of a path.
+_FORMS: dict[str, Any] = {
     "rules": Rule,
     "contracts": Contract,
     "bounds": Between,
@@ -534,10 +692,10 @@ _MODELS: dict[str, type[_Model]] = {
 
 
 def _legal_keys(path: tuple[Step, ...]) -> str:
-    models = _MODELS | {"bytes": InBytes} if "add" in path else _MODELS
+    forms = _FORMS | {"bytes": InBytes} if "add" in path else _FORMS
     steps = (step for step in reversed(path[:-1]) if isinstance(step, str))
-    model = next((models[step] for step in steps if step in models), PackFile)
-    legal = [field.alias or name for name, field in model.model_fields.items()]
+    form = next((forms[step] for step in steps if step in forms), PackFile)
+    legal = list(form.__annotations__)
     near = did_you_mean(str(path[-1]), legal)
     return f"write `{near}`" if near else f"legal are {', '.join(legal)}"
 
@@ -561,8 +719,6 @@ _TAGS = frozenset(
 
 
 def _said(value: object) -> str:
-    if value is None:
-        return "empty"
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):

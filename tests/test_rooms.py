@@ -73,9 +73,8 @@ ON_TOP = ("adapters", "cli", "moe_align")
 #: Packages that are not ours, and the only rooms that may import them.
 OTHERS = {
     "packaging": {"versions"},
-    "pydantic": {"schema", "load"},
-    "pydantic_core": {"schema"},
-    "typing_extensions": {"schema"},
+    "pydantic": {"schema"},
+    "pydantic_core": {"schema", "load"},
     "yaml": {"load", "cases", "fmt"},
     "typer": {"cli"},
     "click": {"cli"},

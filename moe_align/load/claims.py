@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ValidationError
 
 from .. import schema
 from ..errors import Location, PolicyError, Problem
@@ -17,7 +16,6 @@ from .convert import Context, conditions
 from .reader import Document, parse, read_bytes
 
 _KEYS = {"id", "when", "never", "always", "why"}
-_CONDITIONS: TypeAdapter[dict[str, Any]] = TypeAdapter(dict[str, schema.Condition])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,7 @@ def _read(
     context: Context, document: Document, said: object, path: tuple[str | int, ...], name: str
 ) -> tuple[Condition, ...]:
     try:
-        checked = _CONDITIONS.validate_python(said)
+        checked = schema.conditions(said)
     except ValidationError as fault:
         for problem in schema.faults(fault):
             place = document.locate((*path, *problem.path), problem.at_key)

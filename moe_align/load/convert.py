@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from .. import facts, packs, schema
 from ..errors import Location, Problem, did_you_mean
@@ -26,14 +26,14 @@ _FORMS = {
     "declare": ("launch",),
 }
 
-#: What stands beside a form: its key, its name in `schema`, and the forms beside which it means something.
-_MODIFIERS = (
-    ("stride", "stride", ("add",)),
-    ("error", "error", ("reject", "require")),
-    ("else", "otherwise", ("refine",)),
-    ("rows", "rows", ("align", "add", "refine")),
-    ("columns", "columns", ("align", "add", "refine")),
-)
+#: What stands beside a form, and the forms beside which it means something.
+_MODIFIERS = {
+    "stride": ("add",),
+    "error": ("reject", "require"),
+    "else": ("refine",),
+    "rows": ("align", "add", "refine"),
+    "columns": ("align", "add", "refine"),
+}
 
 #: Forms that change or refuse a size, and so owe the reader a reason.
 _CHANGING = ("add", "require", "refine", "set", "reject")
@@ -68,18 +68,19 @@ class Context(NamedTuple):
 def pack(context: Context, said: schema.PackFile, layer: str) -> packs.Pack:
     """The pack that a file says; faults go to the document's problems."""
     _check_kind(context, said)
-    rules = tuple(_rule(context, said, index, rule) for index, rule in enumerate(said.rules or ()))
+    listed_rules, listed_contracts = said.get("rules") or (), said.get("contracts") or ()
+    rules = tuple(_rule(context, said, index, rule) for index, rule in enumerate(listed_rules))
     contracts = tuple(
-        _contract(context, said.pack, index, contract) for index, contract in enumerate(said.contracts or ())
+        _contract(context, said["pack"], index, contract) for index, contract in enumerate(listed_contracts)
     )
-    _check_ids(context, "rules", [rule.id for rule in said.rules or ()])
-    _check_ids(context, "contracts", [contract.id for contract in said.contracts or ()])
+    _check_ids(context, "rules", [rule["id"] for rule in listed_rules])
+    _check_ids(context, "contracts", [contract["id"] for contract in listed_contracts])
     return packs.Pack(
-        said.pack,
-        said.phase,
-        conditions(context, said.needs, ("for",), None),
-        _covers(context, said.covers or {}),
-        _names(said.before),
+        said["pack"],
+        said.get("phase"),
+        conditions(context, said.get("for"), ("for",), None),
+        _covers(context, said.get("covers") or {}),
+        _names(said.get("before")),
         rules,
         contracts,
         layer,
@@ -94,7 +95,8 @@ def _names(value: object) -> tuple[str, ...]:
 
 
 def _check_kind(context: Context, said: schema.PackFile) -> None:
-    if said.rules is not None and said.contracts is not None:
+    rules, contracts, phase = said.get("rules"), said.get("contracts"), said.get("phase")
+    if rules is not None and contracts is not None:
         context.problem(
             "R230",
             "has both rules and contracts",
@@ -102,18 +104,18 @@ def _check_kind(context: Context, said: schema.PackFile) -> None:
             ("contracts",),
             at_key=True,
         )
-    if said.rules is not None and said.phase is None:
+    if rules is not None and phase is None:
         context.problem(
             "R231", "`phase` is missing", f"add `phase:` with one of {', '.join(packs.PHASES)}", ()
         )
-    if said.rules is None and said.phase is not None:
+    if rules is None and phase is not None:
         context.problem(
             "R232", "`phase` without rules", "add `rules:`, or leave the phase out", ("phase",), at_key=True
         )
-    if said.rules is None and said.contracts is None and said.vocabulary is None and said.defaults is None:
+    if all(said.get(key) is None for key in ("rules", "contracts", "vocabulary", "defaults")):
         context.problem("R233", "says nothing", "add `rules:`, `contracts:` or `vocabulary:`", ())
     for key in ("rules", "contracts"):
-        if getattr(said, key) == []:
+        if said.get(key) == []:
             context.problem(
                 "R233", f"`{key}` is empty", "add an entry, or leave the key out", (key,), at_key=True
             )
@@ -212,26 +214,22 @@ def _given(said: object) -> str:
     """What stands in the file, as messages show it."""
     if isinstance(said, list):
         return "a list"
-    if isinstance(said, (schema.Between, schema.Without)):
-        return "bounds" if isinstance(said, schema.Between) else f"`not {_text(said.excluded)}`"
+    if isinstance(said, dict):
+        return f"`not {_text(said['not'])}`" if "not" in said else "bounds"
     return f"`{_text(said)}`"
 
 
 def _text(said: object) -> str:
-    if isinstance(said, schema.Without):
-        return f"not {_text(said.excluded)}"
-    if isinstance(said, schema.Between):
-        bounds = []
-        if said.min is not None:
-            bounds.append(f"≥ {said.min}")
-        if said.max is not None:
-            bounds.append(f"≤ {said.max}")
-        if said.multiple_of is not None:
-            bounds.append(f"a multiple of {said.multiple_of}")
-        return " and ".join(bounds)
+    if isinstance(said, dict):
+        if "not" in said:
+            return f"not {_text(said['not'])}"
+        return " and ".join(words.format(said[bound]) for bound, words in _BOUNDS.items() if bound in said)
     if isinstance(said, list):
         return ", ".join(map(_text, said))
     return str(said).lower() if isinstance(said, bool) else str(said)
+
+
+_BOUNDS = {"min": "≥ {}", "max": "≤ {}", "multiple_of": "a multiple of {}"}
 
 
 def _versions(context: Context, key: str, said: object, path: Path, rule: str | None) -> VersionSet | None:
@@ -261,10 +259,10 @@ _RANGE = 'write it like ">=0.28,<0.33"'
 
 
 def _integers(context: Context, key: str, said: object, path: Path, rule: str | None) -> Ints | None:
-    if isinstance(said, schema.Between):
-        return _bounds(context, key, said, path, rule)
-    if isinstance(said, schema.Without):
-        excluded = _integers(context, key, said.excluded, (*path, "not"), rule)
+    if isinstance(said, dict):
+        if "not" not in said:
+            return _bounds(context, key, said, path, rule)
+        excluded = _integers(context, key, said["not"], (*path, "not"), rule)
         return None if excluded is None else Ints.all() - excluded
     numbers = said if isinstance(said, list) else [said]
     right = True
@@ -286,15 +284,16 @@ def _no_number(said: object) -> tuple[str, str] | None:
     return "not a whole number", "write an integer, a list of them, or bounds like `{min: 1}`"
 
 
-def _bounds(context: Context, key: str, said: schema.Between, path: Path, rule: str | None) -> Ints | None:
-    if said.min is None and said.max is None and said.multiple_of is None:
+def _bounds(context: Context, key: str, said: Mapping[str, int], path: Path, rule: str | None) -> Ints | None:
+    if not said:
         context.problem("R208", f"`{key}` has no bound", "give `min`, `max` or `multiple_of`", path, rule)
         return None
-    numbers = Ints.between(said.min or 0, said.max)
-    if said.multiple_of is not None:
-        numbers &= Ints.multiples(said.multiple_of)
+    least, most = said.get("min", 0), said.get("max")
+    numbers = Ints.between(least, most)
+    if "multiple_of" in said:
+        numbers &= Ints.multiples(said["multiple_of"])
     if numbers.is_empty:
-        crossed = said.max is not None and (said.min or 0) > said.max
+        crossed = most is not None and least > most
         fix = "turn the bounds round" if crossed else "widen the bounds"
         context.problem("R206", f"no number is {_text(said)}", fix, path, rule)
         return None
@@ -302,7 +301,7 @@ def _bounds(context: Context, key: str, said: schema.Between, path: Path, rule: 
 
 
 def _values(context: Context, key: str, said: object, path: Path, rule: str | None) -> frozenset[str] | None:
-    if isinstance(said, schema.Between):
+    if isinstance(said, dict) and "not" not in said:
         context.problem(
             "R209",
             f"`{key}` has names for values, no bounds",
@@ -311,8 +310,8 @@ def _values(context: Context, key: str, said: object, path: Path, rule: str | No
             rule,
         )
         return None
-    if isinstance(said, schema.Without):
-        excluded = _values(context, key, said.excluded, (*path, "not"), rule)
+    if isinstance(said, dict):
+        excluded = _values(context, key, said["not"], (*path, "not"), rule)
         if excluded is None:
             return None
         left = context.vocabulary.domain(key) - excluded
@@ -340,33 +339,34 @@ def _values(context: Context, key: str, said: object, path: Path, rule: str | No
 
 def _rule(context: Context, said: schema.PackFile, index: int, rule: schema.Rule) -> packs.Rule:
     path: Path = ("rules", index)
-    outcome = _outcome(context, said.phase, rule, path)
+    phase = said.get("phase")
+    outcome = _outcome(context, phase, rule, path)
     return packs.Rule(
-        said.pack,
-        rule.id,
-        said.phase or "",
-        conditions(context, rule.when, (*path, "when"), rule.id),
-        conditions(context, rule.unless, (*path, "unless"), rule.id),
+        said["pack"],
+        rule["id"],
+        phase or "",
+        conditions(context, rule.get("when"), (*path, "when"), rule["id"]),
+        conditions(context, rule.get("unless"), (*path, "unless"), rule["id"]),
         outcome,
-        rule.why,
-        rule.source,
-        rule.evidence,
+        rule.get("why"),
+        rule.get("source"),
+        rule.get("evidence"),
         context.place(*path),
     )
 
 
 def _outcome(context: Context, phase: str | None, rule: schema.Rule, path: Path) -> packs.Outcome:
-    written = [form for form in _FORMS if getattr(rule, form) is not None]
+    written = [form for form in _FORMS if rule.get(form) is not None]
     if len(written) != 1:
         legal = ", ".join(f"`{form}`" for form in _FORMS)
         said = " and ".join(f"`{form}`" for form in written) or "no outcome"
-        context.problem("R210", f"has {said}", f"write exactly one of {legal}", path, rule.id)
+        context.problem("R210", f"has {said}", f"write exactly one of {legal}", path, rule["id"])
         return packs.Outcome("align", packs.NATIVE, packs.NATIVE)
     form = written[0]
     if phase is not None and phase not in _FORMS[form]:
         fix = f"it belongs to {', '.join(_FORMS[form])}"
         context.problem(
-            "R211", f"`{form}` means nothing in phase {phase}", fix, (*path, form), rule.id, at_key=True
+            "R211", f"`{form}` means nothing in phase {phase}", fix, (*path, form), rule["id"], at_key=True
         )
     outcome = _form(context, form, rule, path)
     _check_modifiers(context, form, rule, path)
@@ -374,57 +374,67 @@ def _outcome(context: Context, phase: str | None, rule: schema.Rule, path: Path)
         form == "align"
         and (outcome.hidden, outcome.intermediate, outcome.counted) != (*(packs.NATIVE,) * 2, None)
     )
-    if changes and rule.why is None:
+    if changes and rule.get("why") is None:
         context.problem(
-            "R212", "changes or refuses a size without `why`", "add `why: …` in a few words", path, rule.id
+            "R212", "changes or refuses a size without `why`", "add `why: …` in a few words", path, rule["id"]
         )
     return outcome._replace(
-        stride=rule.stride,
-        experts=rule.experts,
-        error=rule.error,
-        rows=tuple(sorted((rule.rows or {}).items())),
-        columns=tuple(sorted((rule.columns or {}).items())),
+        stride=rule.get("stride") or False,
+        experts=rule.get("experts") or 0,
+        error=rule.get("error"),
+        rows=tuple(sorted((rule.get("rows") or {}).items())),
+        columns=tuple(sorted((rule.get("columns") or {}).items())),
     )
 
 
 def _check_modifiers(context: Context, form: str, rule: schema.Rule, path: Path) -> None:
-    for key, name, forms in _MODIFIERS:
-        if getattr(rule, name) and form not in forms:
+    for key, forms in _MODIFIERS.items():
+        if rule.get(key) and form not in forms:
             fix = f"it goes with {' or '.join(f'`{other}`' for other in forms)}"
             context.problem(
-                "R215", f"`{key}` means nothing beside `{form}`", fix, (*path, key), rule.id, at_key=True
+                "R215", f"`{key}` means nothing beside `{form}`", fix, (*path, key), rule["id"], at_key=True
             )
-    if form == "refine" and rule.otherwise is None:
+    if form == "refine" and rule.get("else") is None:
         context.problem(
             "R216",
             "`refine` without `else`",
             "say what holds where no block fits: `else: {reject: …}`",
             path,
-            rule.id,
+            rule["id"],
         )
 
 
 def _form(context: Context, form: str, rule: schema.Rule, path: Path) -> packs.Outcome:
-    where = (*path, form)
+    where, name = (*path, form), rule["id"]
     if form in ("align", "require", "set"):
-        said = getattr(rule, form)
-        hidden: packs.Multiple | None
-        intermediate: packs.Multiple | None
-        hidden, intermediate = _both(context, said, where, rule.id)
-        if form == "set" and rule.set is not None:
-            hidden = hidden if rule.set.hidden is not None else None
-            intermediate = intermediate if rule.set.intermediate is not None else None
-        return packs.Outcome(form, hidden, intermediate, counted=_count(context, said, where, rule.id))
-    if form == "add" and rule.add is not None:
-        return packs.Outcome(form, add=_amounts(context, rule.add, where, rule.id))
-    if form == "refine" and rule.refine is not None:
-        refine = packs.Refine(tuple(rule.refine.blocks), rule.refine.fits, rule.refine.floor)
+        said: Any = rule.get(form)
+        hidden, intermediate = _both(context, said, where, name)
+        if form == "set":
+            return packs.Outcome(form, *_as_set(said, hidden, intermediate))
+        return packs.Outcome(form, hidden, intermediate, counted=_count(context, said, where, name))
+    if form == "add":
+        return packs.Outcome(form, add=_amounts(context, rule["add"] or {}, where, name))
+    if form == "refine" and (refined := rule["refine"]):
+        refine = packs.Refine(
+            tuple(refined["blocks"]), refined.get("fits") or "intermediate", refined["floor"]
+        )
         return packs.Outcome(form, refine=refine, otherwise=_otherwise(context, rule, path))
-    if form == "use" and rule.use is not None:
-        return packs.Outcome(form, target=_backend(context, rule.use, where, rule.id))
-    if form == "declare" and rule.declare is not None:
-        return packs.Outcome(form, pads=(_pad(rule.declare.hidden_pad), _pad(rule.declare.intermediate_pad)))
-    return packs.Outcome("reject", target=rule.reject)
+    if form == "use":
+        return packs.Outcome(form, target=_backend(context, rule["use"] or "", where, name))
+    if form == "declare" and (pads := rule["declare"]):
+        return packs.Outcome(form, pads=(_pad(pads["hidden_pad"]), _pad(pads["intermediate_pad"])))
+    return packs.Outcome("reject", target=rule["reject"])
+
+
+def _as_set(
+    said: schema.Set, *multiples: packs.Multiple
+) -> tuple[packs.Multiple | None, packs.Multiple | None]:
+    """The two sizes that are set, without one of which nothing is said."""
+    hidden, intermediate = multiples
+    return (
+        hidden if said.get("hidden") is not None else None,
+        intermediate if said.get("intermediate") is not None else None,
+    )
 
 
 def _backend(context: Context, name: str, path: Path, rule: str) -> str:
@@ -438,21 +448,22 @@ def _backend(context: Context, name: str, path: Path, rule: str) -> str:
 
 
 def _otherwise(context: Context, rule: schema.Rule, path: Path) -> packs.Outcome | None:
-    said = rule.otherwise
+    said = rule.get("else")
     if said is None:
         return None
-    if (said.align is None) == (said.reject is None):
+    align, reject = said.get("align"), said.get("reject")
+    if (align is None) == (reject is None):
         context.problem(
             "R217",
             "`else` needs one of `align` and `reject`",
             "write exactly one of the two",
             (*path, "else"),
-            rule.id,
+            rule["id"],
         )
         return None
-    if said.reject is not None:
-        return packs.Outcome("reject", target=said.reject, error=said.error)
-    hidden, intermediate = _both(context, said.align, (*path, "else", "align"), rule.id)
+    if reject is not None:
+        return packs.Outcome("reject", target=reject, error=said.get("error"))
+    hidden, intermediate = _both(context, align, (*path, "else", "align"), rule["id"])
     return packs.Outcome("align", hidden, intermediate)
 
 
@@ -461,9 +472,9 @@ def _amounts(
 ) -> tuple[tuple[str, packs.Amount], ...]:
     amounts = []
     for dimension in packs.DIMENSIONS:
-        amount = getattr(said, dimension)
-        if isinstance(amount, schema.InBytes):
-            amounts.append((dimension, packs.Amount(amount.bytes, "bytes")))
+        amount: Any = said.get(dimension)
+        if isinstance(amount, dict):
+            amounts.append((dimension, packs.Amount(amount["bytes"], "bytes")))
         elif amount is not None:
             amounts.append((dimension, packs.Amount(amount)))
     if not amounts:
@@ -473,15 +484,17 @@ def _amounts(
     return tuple(amounts)
 
 
-def _pad(said: str | schema.FlooredPad) -> packs.Pad:
-    return packs.Pad(said) if isinstance(said, str) else packs.Pad("floor", said.floor, said.times)
+def _pad(said: schema.Pad) -> packs.Pad:
+    if isinstance(said, str):
+        return packs.Pad(said)
+    return packs.Pad("floor", said.get("floor") or 1, said.get("times") or 1)
 
 
-def _both(context: Context, said: object, path: Path, rule: str) -> tuple[packs.Multiple, packs.Multiple]:
-    if not isinstance(said, (schema.PerDimension, schema.Set)):
+def _both(context: Context, said: Any, path: Path, rule: str) -> tuple[packs.Multiple, packs.Multiple]:
+    if not isinstance(said, dict) or (path[-1] != "set" and said.keys() & schema.KEYS_OF_MULTIPLE):
         multiple = _multiple(context, said, path, rule)
         return multiple, multiple
-    if said.hidden is None and said.intermediate is None and getattr(said, "experts", None) is None:
+    if not said:
         context.problem(
             "R218",
             f"`{path[-1]}` names no dimension",
@@ -490,41 +503,40 @@ def _both(context: Context, said: object, path: Path, rule: str) -> tuple[packs.
             rule,
         )
     return (
-        _multiple(context, said.hidden, (*path, "hidden"), rule),
-        _multiple(context, said.intermediate, (*path, "intermediate"), rule),
+        _multiple(context, said.get("hidden"), (*path, "hidden"), rule),
+        _multiple(context, said.get("intermediate"), (*path, "intermediate"), rule),
     )
 
 
-def _count(context: Context, said: object, path: Path, rule: str) -> packs.Count | None:
+def _count(context: Context, said: Any, path: Path, rule: str) -> packs.Count | None:
     """The demand on the number of experts, where there is one."""
-    count = said.experts if isinstance(said, schema.PerDimension) else None
+    count = said.get("experts") if isinstance(said, dict) else None
     if count is None:
         return None
-    if not isinstance(count, schema.Count):
-        count = schema.Count(multiple=count)
     where = (*path, "experts")
-    multiple = _items(context, [count.multiple], where, rule)
-    least = _items(context, [count.at_least], where, rule) if count.at_least is not None else ()
-    return packs.Count(*multiple, *least) if multiple else None
+    of, least = (
+        (count.get("multiple", 1), count.get("at_least")) if isinstance(count, dict) else (count, None)
+    )
+    multiple = _items(context, [of], where, rule)
+    fewest = _items(context, [least], where, rule) if least is not None else ()
+    return packs.Count(*multiple, *fewest) if multiple else None
 
 
-def _multiple(context: Context, said: object, path: Path, rule: str) -> packs.Multiple:
+def _multiple(context: Context, said: Any, path: Path, rule: str) -> packs.Multiple:
     if said is None or said == "native":
         return packs.NATIVE
-    if isinstance(said, schema.Lcm):
-        return packs.Multiple("lcm", _items(context, said.lcm, (*path, "lcm"), rule), said.at_least)
-    if isinstance(said, schema.Max):
-        return packs.Multiple("max", _items(context, said.max, (*path, "max"), rule), said.at_least)
-    if isinstance(said, schema.Snap):
-        return packs.Multiple("snap", tuple(sorted(set(said.snap))))
-    if isinstance(said, schema.Bytes):
-        return packs.Multiple("bytes", (said.bytes,), said.at_least)
-    if isinstance(said, schema.Times):
-        return packs.Multiple(
-            "times", _items(context, [said.multiple], (*path, "multiple"), rule), said.at_least
-        )
-    assert isinstance(said, (int, str))
-    return packs.Multiple("times", _items(context, [said], path, rule))
+    if not isinstance(said, dict):
+        return packs.Multiple("times", _items(context, [said], path, rule))
+    least = said.get("at_least")
+    for op in ("lcm", "max"):
+        if op in said:
+            return packs.Multiple(op, _items(context, said[op], (*path, op), rule), least)
+    if "snap" in said:
+        return packs.Multiple("snap", tuple(sorted(set(said["snap"]))))
+    if "bytes" in said:
+        return packs.Multiple("bytes", (said["bytes"],), least)
+    of = said.get("multiple", 1)
+    return packs.Multiple("times", _items(context, [of], (*path, "multiple"), rule), least)
 
 
 def _items(context: Context, said: Sequence[int | str], path: Path, rule: str) -> tuple[int | str, ...]:
@@ -548,62 +560,66 @@ def _items(context: Context, said: Sequence[int | str], path: Path, rule: str) -
 
 def _contract(context: Context, name: str, index: int, said: schema.Contract) -> packs.Contract:
     path: Path = ("contracts", index)
-    demands = []
-    for of in schema.Demands.model_fields:
-        demand = getattr(said.require, of)
-        if demand is not None and of != "facts":
-            demands.append(_demand(context, of, demand, (*path, "require", of), said.id))
-    wanted = conditions(context, said.require.facts, (*path, "require", "facts"), said.id)
-    if not demands and not said.require.facts:
+    required, rule = said["require"], said["id"]
+    demands = [
+        _demand(context, of, demand, (*path, "require", of), rule)
+        for of in schema.DEMANDED
+        if (demand := cast("Mapping[str, Any]", required).get(of)) is not None
+    ]
+    wanted = conditions(context, required.get("facts"), (*path, "require", "facts"), rule)
+    if not demands and not required.get("facts"):
         context.problem(
             "R219",
             "`require` demands nothing",
             "name a size, as in `{hidden: 128}`",
             (*path, "require"),
-            said.id,
+            rule,
         )
     return packs.Contract(
         name,
-        said.id,
-        conditions(context, said.when, (*path, "when"), said.id),
-        conditions(context, said.unless, (*path, "unless"), said.id),
+        rule,
+        conditions(context, said.get("when"), (*path, "when"), rule),
+        conditions(context, said.get("unless"), (*path, "unless"), rule),
         tuple(demands),
-        said.breaks,
-        said.why,
-        said.source,
-        said.evidence,
+        said["breaks"],
+        said["why"],
+        said.get("source"),
+        said.get("evidence"),
         context.place(*path),
         wanted,
     )
 
 
-def _demand(context: Context, of: str, said: int | schema.Demand, path: Path, rule: str) -> packs.Demand:
+def _demand(context: Context, of: str, said: Any, path: Path, rule: str) -> packs.Demand:
     if isinstance(said, int):
         return packs.Demand(of, (packs.Multiple("times", (said,)),))
     is_pad = of.endswith("_pad")
     for key in ("floor", "at_most"):
-        if getattr(said, key) is not None and not is_pad:
+        if key in said and not is_pad:
             fix = "write it under `hidden_pad` or `intermediate_pad`"
             context.problem("R221", f"`{key}` is about declared pads", fix, (*path, key), rule, at_key=True)
     multiples: list[packs.Multiple] = []
-    if said.multiple is not None:
-        items = _items(context, [said.multiple], (*path, "multiple"), rule)
+    if "multiple" in said:
+        items = _items(context, [said["multiple"]], (*path, "multiple"), rule)
         multiples.append(packs.Multiple("times", items))
-    for op, key, listed in (("lcm", "lcm", said.lcm), ("max", "max_of", said.max_of)):
-        if listed is not None:
-            multiples.append(packs.Multiple(op, _items(context, listed, (*path, key), rule)))
+    for op, key in (("lcm", "lcm"), ("max", "max_of")):
+        if key in said:
+            multiples.append(packs.Multiple(op, _items(context, said[key], (*path, key), rule)))
     multiples += [
         packs.Multiple("times", _items(context, [item], (*path, "any_of", index), rule))
-        for index, item in enumerate(said.any_of or ())
+        for index, item in enumerate(said.get("any_of", ()))
     ]
-    native = said.exactly == "native"
+    exactly = said.get("exactly")
+    native = exactly == "native"
     if native and of not in packs.DIMENSIONS:
         fix = "write it under `hidden` or `intermediate`"
         context.problem("R221", "`native` is about sizes", fix, (*path, "exactly"), rule, at_key=True)
-    listed_sizes = said.exactly if isinstance(said.exactly, list) else [said.exactly]
-    exactly = tuple(size for size in listed_sizes if isinstance(size, int))
-    floor, at_most = said.floor or 1, said.at_most == "actual"
-    demand = packs.Demand(of, tuple(multiples), exactly, said.min, said.max, floor, at_most, native)
+    listed = exactly if isinstance(exactly, list) else [exactly]
+    sizes = tuple(size for size in listed if isinstance(size, int))
+    floor, at_most = said.get("floor", 1), said.get("at_most") == "actual"
+    demand = packs.Demand(
+        of, tuple(multiples), sizes, said.get("min"), said.get("max"), floor, at_most, native
+    )
     if demand == packs.Demand(of):
         context.problem(
             "R219", f"`{of}` demands nothing", "give a multiple, `exactly`, `min` or `max`", path, rule

@@ -24,14 +24,14 @@ def vocabulary(sources: Iterable[Source]) -> Vocabulary:
     declared: dict[tuple[str, str], Document] = {}
     read: dict[tuple[str, ...], Condition] = {}
     for document, said in sources:
-        for key, values in (said.vocabulary or {}).items():
+        for key, values in (said.get("vocabulary") or {}).items():
             if not _is_discrete(document, key):
                 continue
             terms.setdefault(key, {})
             for value, spec in values.items():
                 if isinstance(spec, list):
                     continue
-                term = _term(Context(document, bare, read), key, value, spec or schema.Value())
+                term = _term(Context(document, bare, read), key, value, spec or {})
                 _declare(document, terms[key], declared, (key, value), term)
     for key in [key for key in terms if key.startswith("env.")]:
         terms[key].setdefault("unset", Term())
@@ -44,12 +44,12 @@ def _names_only(sources: list[Source]) -> Vocabulary:
     terms: dict[str, dict[str, Term]] = {}
     listed: list[tuple[Document, str, str, list[schema.Scalar]]] = []
     for document, said in sources:
-        for key, values in (said.vocabulary or {}).items():
+        for key, values in (said.get("vocabulary") or {}).items():
             for value, spec in values.items():
                 if isinstance(spec, list):
                     listed.append((document, key, value, spec))
                 else:
-                    names = _alias_names(spec or schema.Value())
+                    names = _alias_names(spec or {})
                     before = terms.setdefault(key, {}).get(value, Term())
                     more = tuple(Alias(name, value) for name in names)
                     terms[key][value] = Term((*before.aliases, *more))
@@ -64,8 +64,8 @@ def _names_only(sources: list[Source]) -> Vocabulary:
 
 
 def _alias_names(spec: schema.Value) -> list[str]:
-    own = [alias if isinstance(alias, str) else alias.name for alias in spec.aliases]
-    return own + [name for names in spec.names.values() for name in names]
+    own = [alias if isinstance(alias, str) else alias["name"] for alias in spec.get("aliases") or ()]
+    return own + [name for names in (spec.get("names") or {}).values() for name in names]
 
 
 def _group(
@@ -96,13 +96,14 @@ def _is_discrete(document: Document, key: str) -> bool:
 def _term(context: Context, key: str, value: str, spec: schema.Value) -> Term:
     path = ("vocabulary", key, value)
     aliases = [
-        _alias(context, value, alias, (*path, "aliases", index)) for index, alias in enumerate(spec.aliases)
+        _alias(context, value, alias, (*path, "aliases", index))
+        for index, alias in enumerate(spec.get("aliases") or ())
     ]
-    for engine, names in spec.names.items():
+    for engine, names in (spec.get("names") or {}).items():
         scope = conditions(context, {"engine": engine}, (*path, "names", engine), None)
         aliases += [Alias(name, value, scope) for name in names]
     implies = []
-    for other, said in spec.implies.items():
+    for other, said in (spec.get("implies") or {}).items():
         accepts = conditions(context, {other: said}, (*path, "implies"), None)
         if accepts and not isinstance(accepts[0].accepts, frozenset):
             fix = "imply only facts with named values, such as `platform`"
@@ -110,7 +111,7 @@ def _term(context: Context, key: str, value: str, spec: schema.Value) -> Term:
                 "V303", f"`{other}` cannot be implied", fix, (*path, "implies", other), at_key=True
             )
         implies += [(other, one.accepts) for one in accepts if isinstance(one.accepts, frozenset)]
-    return Term(tuple(aliases), tuple(implies), spec.note)
+    return Term(tuple(aliases), tuple(implies), spec.get("note"))
 
 
 def _alias(
@@ -118,7 +119,8 @@ def _alias(
 ) -> Alias:
     if isinstance(said, str):
         return Alias(said, value)
-    return Alias(said.name, value, conditions(context, said.model_extra, path, None))
+    scope = {key: accepts for key, accepts in said.items() if key != "name"}
+    return Alias(said["name"], value, conditions(context, scope, path, None))
 
 
 def _declare(
@@ -153,12 +155,12 @@ def _check_names(
     """Tell names that could never be understood, in the nearest file: names are read whatever their case."""
     told: set[tuple[str, str]] = set()
     for document, said in sources:
-        for key, values in (said.vocabulary or {}).items():
+        for key, values in (said.get("vocabulary") or {}).items():
             own = {value.lower(): value for value in terms.get(key, ())}
             for value, spec in values.items():
                 clash = _clash(key, value, isinstance(spec, list), own, groups.get(key, {}))
                 if clash is None:
-                    if isinstance(spec, schema.Value) and key in terms:
+                    if isinstance(spec, dict) and key in terms:
                         _check_aliases(document, terms[key], (key, value), spec)
                 elif (key, value.lower()) not in told:
                     told.add((key, value.lower()))
@@ -184,7 +186,7 @@ def _check_aliases(
     document: Document, terms: Mapping[str, Term], address: tuple[str, str], spec: schema.Value
 ) -> None:
     key, value = address
-    for index, alias in enumerate(spec.aliases):
+    for index, alias in enumerate(spec.get("aliases") or ()):
         if not isinstance(alias, str):
             continue
         others = [other for other, term in terms.items() if other != value and _is_named(other, term, alias)]
@@ -215,7 +217,7 @@ class _Default(NamedTuple):
 def _defaults(sources: list[Source], words: Vocabulary) -> dict[str, str | int]:
     defaults: dict[str, str | int] = {}
     for document, said in sources:
-        for key, value in (said.defaults or {}).items():
+        for key, value in (said.get("defaults") or {}).items():
             default = _default(words, key, value)
             if default.value is None:
                 place = document.locate(("defaults", key))
