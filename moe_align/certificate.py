@@ -16,7 +16,8 @@ from .known import known
 from .packs import Outcome, Pack, Pad, Rule
 from .policy import Policy
 from .resolve import Leaf, leaves
-from .space import Ints
+from .space import Box, FactSet, Implications, Ints, Region, Space, Values
+from .space.sets import join
 from .verify import MORE_MACHINES, Machine
 from .verify.domain import Asked, domain, member_place, names
 from .verify.questions import REFUSALS
@@ -35,6 +36,7 @@ from .verify.terms import (
     least,
     pace,
     round_up,
+    size_of,
     split,
 )
 
@@ -59,11 +61,15 @@ class Said(NamedTuple):
 
 
 class Apart(NamedTuple):
-    """A point on which the two differ: its facts as the vocabulary names them, and the sizes."""
+    """A point on which the two differ: its facts as the vocabulary names them, and the sizes.
+
+    `where` are the sizes that both treat alike, `point` some of them for which the answers are not the same.
+    """
 
     asked: Asked
     facts: Mapping[str, str | int]
     where: Mapping[str, Mask]
+    point: Mapping[str, int]
     engine: Answer
     place: Place
     policy: Answer
@@ -74,21 +80,26 @@ class Apart(NamedTuple):
 class Certificate:
     """How far a policy and a release agree.
 
-    `points` counts the choices of facts by table, each of them for all sizes; `lacking` are names of the
+    `asked` are the choices of facts by table, each of them for all sizes; `lacking` are names of the
     engine that the vocabulary does not have, with their place; `proven` says whether looking at sizes up
     to `BOUND` says everything.
     """
 
     release: str
-    points: Mapping[str, int]
+    asked: Mapping[str, Sequence[Mapping[str, str | int]]]
     apart: tuple[Apart, ...]
     lacking: tuple[tuple[str, str, Place | None], ...]
     proven: bool
 
     @property
+    def points(self) -> int:
+        """The number of choices of facts."""
+        return sum(map(len, self.asked.values()))
+
+    @property
     def equal(self) -> int:
         """The number of points on which the two agree."""
-        return sum(self.points.values()) - len({(one.asked.table, *one.facts.items()) for one in self.apart})
+        return self.points - len({(one.asked.table, *one.facts.items()) for one in self.apart})
 
     @property
     def holds(self) -> bool:
@@ -237,24 +248,22 @@ def certify(
     parts = Parts(policy)
     lacking = tuple(_lacking(root, parts, release))
     unknown = {(key.partition("/")[0], key.partition("/")[2], name) for key, name, _ in lacking}
-    counted: dict[str, int] = {}
+    counted: dict[str, list[dict[str, str | int]]] = {}
     apart: list[Apart] = []
     proven = True
     canonical: dict[tuple[str, str, str], str | int] = {}
     for asked in domain(root, machines):
         if _names_unknown(asked, unknown):
             continue
-        counted[asked.table] = counted.get(asked.table, 0) + 1
+        facts = _canonical(parts, asked, release, canonical)
+        counted.setdefault(asked.table, []).append(facts)
         explored = explore(asked.question, asked.sizes, REFUSALS)
         theirs = said(parts, asked, release)
         proven = proven and _is_proven(explored, theirs)
-        found = list(_apart(explored, theirs))
-        if found:
-            facts = _canonical(parts, asked, release, canonical)
-            apart += [
-                Apart(asked, facts, where, cell.answer, cell.place or asked.place, other.answer, other.rule)
-                for where, cell, other in found
-            ]
+        apart += [
+            Apart(asked, facts, where, point, cell.answer, cell.place or asked.place, other.answer, other.rule)
+            for where, point, cell, other in _apart(explored, theirs)
+        ]
     return Certificate(release, counted, tuple(apart), lacking, proven)
 
 
@@ -292,44 +301,42 @@ def _canonical(
     return found
 
 
-def _apart(explored: Explored, theirs: Sequence[Said]) -> Iterator[tuple[dict[str, Mask], Cell, Said]]:
-    """The sizes on which two answers differ, cell by cell."""
+def _apart(
+    explored: Explored, theirs: Sequence[Said]
+) -> Iterator[tuple[dict[str, Mask], dict[str, int], Cell, Said]]:
+    """The sizes that both treat alike and on which their answers differ, with some for which they do."""
     for cell in explored.cells:
         for other in theirs:
             both = {name: mask & other.where[name] for name, mask in cell.where}
-            if all(both.values()):
-                yield from ((where, cell, other) for where in _unlike(both, cell.answer, other.answer))
+            if all(both.values()) and (point := _unlike(both, cell.answer, other.answer)):
+                yield both, point, cell, other
 
 
-def _unlike(both: dict[str, Mask], one: Answer, other: Answer) -> Iterator[dict[str, Mask]]:
-    """The part of some sizes on which two answers are not the same."""
+def _unlike(both: Mapping[str, Mask], one: Answer, other: Answer) -> dict[str, int] | None:
+    """Sizes for which two answers are not the same; `None` if they are for all."""
     if isinstance(one, str) or isinstance(other, str):
-        if not _same_words(one, other):
-            yield both
-        return
+        return None if _same_words(one, other) else _point(both)
     for mine, theirs in zip(one, other, strict=True):
         if mine == theirs:
             continue
         if mine is None or theirs is None:
-            yield both
-            return
-        for name, mask in both.items():
-            if unlike := mask & differing(mine, theirs) if name in _sizes_of(mine, theirs) else 0:
-                yield {**both, name: unlike}
-                return
-        if not _sizes_of(mine, theirs):
-            yield both
-            return
+            return _point(both)
+        name = size_of(("-", mine, theirs))
+        unlike = differing(mine, theirs) & (everything(0) if name is None else both[name])
+        if unlike:
+            return _point(both if name is None else {**both, name: unlike})
+    return None
 
 
-def _sizes_of(one: Term, other: Term) -> set[str]:
-    found = set()
-    for term in (one, other):
-        while isinstance(term, tuple):
-            term = term[1]
-        if isinstance(term, str):
-            found.add(term)
-    return found
+#: Sizes that are good to read, tried before the least of a set.
+_FAMILIAR = (7168, 4096, 2880, 384, 192, 360, 720, 8)
+
+
+def _point(sizes: Mapping[str, Mask]) -> dict[str, int]:
+    return {
+        name: next((size for size in _FAMILIAR if mask >> size & 1), least(mask))
+        for name, mask in sizes.items()
+    }
 
 
 def _same_words(one: Answer, other: Answer) -> bool:
@@ -346,3 +353,67 @@ def _is_proven(explored: Explored, theirs: Sequence[Said]) -> bool:
         if not isinstance(one.answer, str):
             periods += [pace(term).period for term in one.answer if term is not None]
     return is_proven(explored, periods, bounds)
+
+
+# --- few boxes for many points -------------------------------------------------------------------------------
+
+
+def boxes(found: Sequence[Apart], asked: Sequence[Mapping[str, str | int]]) -> tuple[Box, ...]:
+    """Few boxes that hold the points of `found` and none of the others that were `asked` of the same table."""
+    space = _space(asked, found)
+    merged = _merged([_sets(one) for one in found])
+    return Region.of(space, (space.box(sets) for sets in merged)).cover()
+
+
+def _space(asked: Sequence[Mapping[str, str | int]], found: Sequence[Apart]) -> Space:
+    domain: dict[str, FactSet] = {}
+    for key in dict.fromkeys(key for facts in asked for key in facts):
+        met = [facts[key] for facts in asked if key in facts]
+        domain[key] = Ints.of(*met) if isinstance(met[0], int) else Values.of(map(str, met))  # type: ignore[arg-type]
+    for key in found[0].asked.sizes:
+        domain[key] = Ints.all()
+    archs: dict[str, set[str]] = {}
+    for facts in asked:
+        if "arch" in facts:
+            archs.setdefault(str(facts["platform"]), set()).add(str(facts["arch"]))
+    implied: Implications = {
+        ("platform", platform): {"arch": Values.of(names)} for platform, names in archs.items()
+    }
+    return Space(domain, implied)
+
+
+def _sets(one: Apart) -> dict[str, FactSet]:
+    sets: dict[str, FactSet] = {
+        key: Ints.of(value) if isinstance(value, int) else Values.of([value]) for key, value in one.facts.items()
+    }
+    for name, mask in one.where.items():
+        if mask != one.asked.sizes[name] and (interval := interval_of(mask)):
+            sets[name] = interval
+    return sets
+
+
+def interval_of(sizes: Mask) -> Ints | None:
+    """Sizes without a hole between them; `None` where there are holes."""
+    low, high = least(sizes), sizes.bit_length() - 1
+    if sizes.bit_count() != high - low + 1:
+        return None
+    return Ints.between(low, None if high == BOUND else high)
+
+
+def _merged(found: list[dict[str, FactSet]]) -> list[dict[str, FactSet]]:
+    """The same points, those that differ in one fact only made one, until none is left."""
+    before = -1
+    while before != len(found):
+        before = len(found)
+        for key in sorted({key for sets in found for key in sets}):
+            groups: dict[tuple[tuple[str, FactSet], ...], FactSet | None] = {}
+            for sets in found:
+                rest = tuple(item for item in sets.items() if item[0] != key)
+                mine = sets.get(key)
+                other = groups.get(rest, mine)
+                groups[rest] = None if mine is None or other is None else join(other, mine)
+            found = [
+                {**dict(rest), **({key: members} if members is not None else {})}
+                for rest, members in groups.items()
+            ]
+    return found
