@@ -238,15 +238,22 @@ def _stepped(step: str, by: Any, mask: Mask, term: Term | None) -> Iterator[tupl
 
 
 def certify(
-    root: Path, release: str, policy: Policy, machines: Sequence[Machine] = MORE_MACHINES
+    root: Path,
+    release: str,
+    policy: Policy,
+    against: str | None = None,
+    machines: Sequence[Machine] = MORE_MACHINES,
 ) -> Certificate:
-    """Ask the engine under `root` everything, and hold its answers against what `policy` says of `release`.
+    """Ask the engine under `root` everything, and hold its answers against what `policy` says of its release.
+
+    With `against` they are held against what the policy says of that release.
 
     Raises:
         Unlinked: the engine's code does something that cannot be followed, or lacks a function.
     """
     parts = Parts(policy)
-    lacking = tuple(_lacking(root, parts, release))
+    held = against or release
+    lacking = tuple(_lacking(root, parts, held))
     unknown = {(key.partition("/")[0], key.partition("/")[2], name) for key, name, _ in lacking}
     counted: dict[str, list[dict[str, str | int]]] = {}
     apart: list[Apart] = []
@@ -255,10 +262,10 @@ def certify(
     for asked in domain(root, machines):
         if _names_unknown(asked, unknown):
             continue
-        facts = _canonical(parts, asked, release, canonical)
+        facts = _canonical(parts, asked, held, canonical)
         counted.setdefault(asked.table, []).append(facts)
         explored = explore(asked.question, asked.sizes, REFUSALS)
-        theirs = said(parts, asked, release)
+        theirs = said(parts, asked, held)
         proven = proven and _is_proven(explored, theirs)
         apart += [
             Apart(asked, facts, where, point, cell.answer, cell.place or asked.place, other.answer, other.rule)
@@ -329,12 +336,13 @@ def _unlike(both: Mapping[str, Mask], one: Answer, other: Answer) -> dict[str, i
 
 
 #: Sizes that are good to read, tried before the least of a set.
-_FAMILIAR = (7168, 4096, 2880, 384, 192, 360, 720, 8)
+_FAMILIAR = (7168, 4096, 2880, 384, 192, 360, 720)
 
 
 def _point(sizes: Mapping[str, Mask]) -> dict[str, int]:
+    tried = {name: (8,) if name == "moe_tp" else _FAMILIAR for name in sizes}
     return {
-        name: next((size for size in _FAMILIAR if mask >> size & 1), least(mask))
+        name: next((size for size in tried[name] if mask >> size & 1), least(mask))
         for name, mask in sizes.items()
     }
 
@@ -370,16 +378,21 @@ def _space(asked: Sequence[Mapping[str, str | int]], found: Sequence[Apart]) -> 
     for key in dict.fromkeys(key for facts in asked for key in facts):
         met = [facts[key] for facts in asked if key in facts]
         domain[key] = Ints.of(*met) if isinstance(met[0], int) else Values.of(map(str, met))  # type: ignore[arg-type]
-    for key in found[0].asked.sizes:
-        domain[key] = Ints.all()
-    archs: dict[str, set[str]] = {}
+    for key, sizes in found[0].asked.sizes.items():
+        domain[key] = Ints.between(least(sizes), None)
+    return Space(domain, _together(asked))
+
+
+def _together(asked: Sequence[Mapping[str, str | int]]) -> Implications:
+    """For each word the words of other facts that it was asked together with, where that is not all of them."""
+    met: dict[tuple[str, str], dict[str, set[str]]] = {}
     for facts in asked:
-        if "arch" in facts:
-            archs.setdefault(str(facts["platform"]), set()).add(str(facts["arch"]))
-    implied: Implications = {
-        ("platform", platform): {"arch": Values.of(names)} for platform, names in archs.items()
-    }
-    return Space(domain, implied)
+        words = [(key, value) for key, value in facts.items() if isinstance(value, str)]
+        for key, value in words:
+            for other, its in words:
+                if other != key:
+                    met.setdefault((key, value), {}).setdefault(other, set()).add(its)
+    return {word: {other: Values.of(its) for other, its in others.items()} for word, others in met.items()}
 
 
 def _sets(one: Apart) -> dict[str, FactSet]:

