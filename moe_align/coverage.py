@@ -35,28 +35,36 @@ class Lacking:
     where: str = ""
 
 
-def missing(policy: Policy, cases: Iterable[Case]) -> tuple[Lacking, ...]:
-    """The rules for which no case says that they decide, or none that it just misses them."""
+def missing(
+    policy: Policy, cases: Iterable[Case], layers: Container[str] | None = None
+) -> tuple[Lacking, ...]:
+    """The rules (of `layers`) for which no case says that they decide, or none that it just misses them."""
     listed = tuple(cases)
     decided = {address for case in listed for address in case.named}
     missed = {case.misses for case in listed}
     regions = Regions(policy.stack)
     found = []
     for name in PHASES:
-        for part in regions.phase(name).parts:
+        for part in _of_layers(regions, name, layers):
             if part.rule and not (part.address in decided and part.address in missed):
                 wins, misses = _example(policy, regions, part)
                 found.append(Lacking(part.rule, wins, misses))
     return tuple(found)
 
 
-def missing_values(policy: Policy, cases: Iterable[Case]) -> tuple[Lacking, ...]:
+def _of_layers(regions: Regions, phase: str, layers: Container[str] | None) -> Iterator[Part]:
+    return (part for part in regions.phase(phase).parts if layers is None or part.pack.layer in layers)
+
+
+def missing_values(
+    policy: Policy, cases: Iterable[Case], layers: Container[str] | None = None
+) -> tuple[Lacking, ...]:
     """The values that rules list (`backend: [a, b]`) with which no case reaches them, where one could."""
     seen = {reached for case in cases for reached in _reached(policy, case)}
     regions = Regions(policy.stack)
     found: list[Lacking] = []
     for name in PHASES:
-        for part in regions.phase(name).parts:
+        for part in _of_layers(regions, name, layers):
             for key, value in _listed(part.rule):
                 if (part.address, key, value) not in seen:
                     found += _lacking_value(policy, regions, part, key, value)

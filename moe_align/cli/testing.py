@@ -14,7 +14,7 @@ from ..cases import Result, case_files, read_cases, run
 from ..coverage import Lacking, lacking_text, missing, missing_text, missing_values
 from ..errors import PolicyError
 from ..findings import Finding
-from ..layers import VARIABLE
+from ..layers import BUILT_IN, VARIABLE
 from ..load import load_policy
 from ..policy import Policy
 from ..report import json_text
@@ -88,10 +88,12 @@ def _tested(paths: Sequence[str], rules: Sequence[str], coverage: bool, regions:
     policy = load_policy(*rules)
     results = run(policy, read_cases(case_files(paths)))
     cases = [result.case for result in results]
-    lacking = missing(policy, cases) if coverage or regions else ()
+    # Over the built-in rules, those of the layers above them are the ones that want cases.
+    layers = {layer.name for layer in policy.stack.layers} - {BUILT_IN} or {BUILT_IN}
+    lacking = missing(policy, cases, layers) if coverage or regions else ()
     if regions:
         named = {one.rule for one in lacking}
-        lacking += tuple(one for one in missing_values(policy, cases) if one.rule not in named)
+        lacking += tuple(one for one in missing_values(policy, cases, layers) if one.rule not in named)
     return _Tested(policy, results, lacking)
 
 

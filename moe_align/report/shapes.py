@@ -348,6 +348,68 @@ def _snapshot_manifest() -> Schema:
     )
 
 
+def _findings() -> Schema:
+    """What `lint` and `prove` found."""
+    finding = _object(
+        code={"type": "string", "pattern": "^[A-Z][0-9]{3}$"},
+        level=_one_of("error", "warning", "note"),
+        message=_TEXT,
+        rule=_TEXT_OR_NULL,
+        file=_TEXT_OR_NULL,
+        line=_SIZE,
+        column=_SIZE,
+        where=_list(_TEXT),
+        facts=_VALUES,
+        rules=_list(_TEXT),
+        fix=_TEXT_OR_NULL,
+    )
+    return _object(version=_VERSION, fails=_FLAG, findings=_list(finding))
+
+
+def _diff() -> Schema:
+    sizes = _object(hidden=_SIZE, intermediate=_SIZE)
+    change = _object(
+        phase=_TEXT,
+        **{"class": _one_of("tighter", "looser", "incomparable")},
+        old=_TEXT_OR_NULL,
+        new=_TEXT_OR_NULL,
+        said=_TEXT,
+        where=_list(_TEXT),
+        facts=_VALUES,
+    )
+    model = _object(
+        model=_TEXT,
+        tp=_COUNT,
+        ep=_COUNT,
+        facts=_VALUES,
+        old=sizes,
+        new=sizes,
+        bytes_created=_or_null({"type": "integer"}),
+        bytes_resident=_or_null({"type": "integer"}),
+        snapshots_fit=_FLAG,
+    )
+    return _object(
+        version=_VERSION,
+        changed=_FLAG,
+        changes=_list(change),
+        other=_list(_TEXT),
+        affected=_map(_list(_TEXT)),
+        models=_list(model),
+    )
+
+
+def _test() -> Schema:
+    result = _object(file=_TEXT, line=_COUNT, holds=_FLAG, differences=_list(_TEXT))
+    lacking = _object(rule=_TEXT, where=_TEXT_OR_NULL, paste=_TEXT)
+    return _object(
+        version=_VERSION, cases=_COUNT, failed=_COUNT, results=_list(result), uncovered=_list(lacking)
+    )
+
+
+def _fmt() -> Schema:
+    return _object(version=_VERSION, written=_FLAG, files=_list(_object(file=_TEXT, changed=_FLAG)))
+
+
 _SHAPES: Mapping[str, Callable[[], Schema]] = {
     "check": _check,
     "plan": _plan,
@@ -359,6 +421,11 @@ _SHAPES: Mapping[str, Callable[[], Schema]] = {
     "rule": _rule,
     "compile": _compile,
     "doctor": _doctor,
+    "lint": _findings,
+    "prove": _findings,
+    "diff": _diff,
+    "test": _test,
+    "fmt": _fmt,
     "snapshot-check": _snapshot_check,
     "snapshot-account": _snapshot_account,
     "snapshot-repad": _snapshot_repad,
