@@ -42,8 +42,8 @@ def measures(folder: Path, rounds: int, quick: bool) -> Iterator[Measure]:
     _compare({"chain": chain, "sizes": sizes}, table.other_sizes(MANY))
     _compare({"chain": chain, "resolve": _resolving(policy)}, [*asked, *many, *table.other_sizes(MANY)])
     yield from _one_table(policy, functions, asked, rounds)
-    for what, questions in (("new sizes", table.other_sizes(MANY)), ("new facts", many)):
-        yield from _never_kept(what, policy, sizes, questions, 1 if quick else max(3, rounds // 3))
+    for what, questions, limit in (("new sizes", table.other_sizes(MANY), 40.0), ("new facts", many, None)):
+        yield from _never_kept(what, limit, policy, sizes, questions, 1 if quick else max(3, rounds // 3))
     yield from _many_rules(policy, sizes, asked, rounds, _large(folder, 1000 if quick else 10_000))
     yield _bounded(policy, sizes)
 
@@ -147,18 +147,15 @@ def _one_table(
 
 
 def _never_kept(
-    what: str, policy: Policy, sizes: Function, asked: Sequence[Query], rounds: int
+    what: str, limit: float | None, policy: Policy, sizes: Function, asked: Sequence[Query], rounds: int
 ) -> Iterator[Measure]:
     jobs = {"chain": chain, "sizes": sizes}
     asking = {name: _asking(function, asked) for name, function in jobs.items()}
     taken = _timed({**asking, "resolve": _deciding(policy, asked)}, asked, rounds)
     theirs = taken["chain"]
-    for name, shown, limit in (
-        ("resolve", "policy.resolve(Facts(…))", 40.0),
-        ("sizes", "sizes(…)", None),
-    ):
+    for name, shown, most in (("resolve", "policy.resolve(Facts(…))", limit), ("sizes", "sizes(…)", None)):
         pair = ratios(taken[name], theirs)
-        yield Measure(f"{shown}, {what}", "if/elif chain", pair, medians(taken[name], theirs), limit)
+        yield Measure(f"{shown}, {what}", "if/elif chain", pair, medians(taken[name], theirs), most)
 
 
 def _large(folder: Path, count: int) -> Policy:

@@ -44,8 +44,10 @@ them. The target is about the median. The two times are medians as well, in seco
   function builds their context and rounds, as the chain does. Every answer of every rival is compared first.
 - **policy.resolve** gives the whole decision: the sizes, the rule behind each phase, the trace with the first
   condition that failed of every other rule, what was assumed. Its `Facts` are made anew for every question.
-  *Kept* means that the policy was asked the same 1,000 questions before; *new sizes* and *new facts* are
-  10,000 questions in turn, more than are ever kept, of which no two share both sizes, or no two the facts.
+  *Kept* means that the policy was asked the same 1,000 questions before; *new sizes* are 10,000 questions in
+  turn, more than are ever kept, of which no two share both sizes, about layers that were asked about before;
+  *new facts* are 10,000 of which no two share the other facts: every rule is tried anew for each. No layer of
+  a model needs that twice, and there is no target.
 - **10,000 rules** are the 30 rules under 9,970 others about 416 other backends; the questions are the same.
 - **Starts** are measured inside fresh processes, from before the first import to after the last step, and
   whole processes from outside. Byte code is compiled before.

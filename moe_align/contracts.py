@@ -10,11 +10,13 @@ from .resolve import DEPENDS, NO, YES, Leaf, verdict
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from .flow import Flow
     from .packs import Condition, Contract, Demand
     from .stack import Stack
+
+    Candidate = tuple[Contract, Condition | None]
 
 
 class Check(NamedTuple):
@@ -32,19 +34,35 @@ def checks(stack: Stack, leaf: Leaf) -> tuple[Check, ...]:
     """Every contract that may be about this leaf; nothing is allocated where the leaf is not decided."""
     if leaf.status != "decided" or not stack.contracts:
         return ()
-    return tuple(_checks(stack, leaf))
+    return checked(_of_packs(stack, leaf), leaf)
 
 
-def _checks(stack: Stack, leaf: Leaf) -> Iterator[Check]:
+def about(stack: Stack, leaf: Leaf) -> tuple[Candidate, ...]:
+    """The contracts that may be about this leaf, each with the open fact by which its pack may be."""
+    return tuple(
+        (contract, missing)
+        for contract, missing in _of_packs(stack, leaf)
+        if verdict(contract.when, contract.unless, leaf.state, leaf.flow)[0] is not NO
+    )
+
+
+def checked(candidates: Iterable[Candidate], leaf: Leaf) -> tuple[Check, ...]:
+    """Those of the contracts that may be about the leaf, held against it."""
     state, flow = leaf.state, leaf.flow
+    found = []
+    for contract, missing in candidates:
+        held, condition, _ = verdict(contract.when, contract.unless, state, flow)
+        if held is not NO:
+            found.append(_check(contract, missing or condition, state, flow))
+    return tuple(found)
+
+
+def _of_packs(stack: Stack, leaf: Leaf) -> Iterator[Candidate]:
     for pack in stack.contracts:
-        needed, missing, _ = verdict(pack.needs, (), state, flow)
-        if needed is NO:
-            continue
-        for contract in pack.contracts:
-            held, condition, _ = verdict(contract.when, contract.unless, state, flow)
-            if held is not NO:
-                yield _check(contract, missing or condition, state, flow)
+        needed, missing, _ = verdict(pack.needs, (), leaf.state, leaf.flow)
+        if needed is not NO:
+            for contract in pack.contracts:
+                yield contract, missing
 
 
 def _check(contract: Contract, unsure_if: Condition | None, state: Known, flow: Flow) -> Check:

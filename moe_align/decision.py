@@ -112,7 +112,11 @@ class Decision(NamedTuple):
 
 def decision(stack: Stack, state: Known, *, trace: bool = True) -> Decision:
     """The decision for what is known of one layer; without `trace` it cannot say why not other rules."""
-    found = leaves(stack, state, trace=trace)
+    return decision_of(stack, state, leaves(stack, state, trace=trace), trace=trace)
+
+
+def decision_of(stack: Stack, state: Known, found: tuple[Leaf, ...], *, trace: bool = True) -> Decision:
+    """What the leaves of a layer come to together."""
     first = found[0]
     flow = first.flow
     decided = len({_outcome(leaf) for leaf in found}) == 1

@@ -130,6 +130,9 @@ SIZES = ("hidden", "intermediate_per_partition")
 #: A condition on the size as it first entered sees the fact of the second name.
 FIRST_SIZES = {"native_hidden": "hidden", "native_intermediate": "intermediate_per_partition"}
 
+#: Other facts that say a size.
+_OF_SIZES = frozenset({*FIRST_SIZES, "intermediate"})
+
 #: Integer facts that may be zero.
 _ZERO_ALLOWED = frozenset({"fused_shared_experts", "redundant_experts"})
 
@@ -206,6 +209,17 @@ class Facts:
     def without(self, *names: str) -> Facts:
         """These facts without some keys."""
         return Facts.of({key: value for key, value in self._given.items() if key not in names})
+
+    def apart_from_sizes(self) -> tuple[Facts, int, int] | None:
+        """What is given beside the two sizes, and these; `None` where one is lacking, or others are given."""
+        rest = dict(self._given)
+        hidden, intermediate = (rest.pop(key, None) for key in SIZES)
+        if not isinstance(hidden, int) or not isinstance(intermediate, int) or not _OF_SIZES.isdisjoint(rest):
+            return None
+        facts = object.__new__(Facts)
+        object.__setattr__(facts, "_given", rest)
+        object.__setattr__(facts, "_hash", None)
+        return facts, hidden, intermediate
 
     def get(self, key: str) -> str | int | None:
         return self._given.get(key)

@@ -142,7 +142,7 @@ def apply(rule: Rule, state: Known, flow: Flow) -> tuple[Flow, str, str | None]:
     if outcome.form == "use":
         return flow._replace(backend=outcome.target), "decided", None
     if outcome.form == "declare":
-        return _declared(outcome, flow), "decided", None
+        return declared(outcome, flow), "decided", None
     if outcome.form == "refine":
         flow, reason = _refined(rule, state, flow)
     elif outcome.form == "add":
@@ -373,7 +373,8 @@ def _added(outcome: Outcome, flow: Flow) -> Flow:
     return flow
 
 
-def _declared(outcome: Outcome, flow: Flow) -> Flow:
+def declared(outcome: Outcome, flow: Flow) -> Flow:
+    """The flow with the pads that a kernel call is told, where the sizes are known."""
     assert outcome.pads is not None
     hidden, intermediate = outcome.pads
     flow = flow._replace(pads_text=f"hidden_pad {hidden}, intermediate_pad {intermediate}")

@@ -10,12 +10,22 @@ from .stack import Stack
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Unpack
+    from typing import Literal, TypeVar, Unpack
 
     from .facts import Given
+    from .outline import Outline
 
-#: So many decisions are kept; above that the memo starts anew.
+    K = TypeVar("K")
+    V = TypeVar("V")
+
+#: So many decisions, and so many outlines of them, are kept; above that the memo starts anew.
 MOST_KEPT = 4096
+
+
+def _keep(memo: dict[K, V], key: K, value: V) -> None:
+    if len(memo) >= MOST_KEPT and key not in memo:
+        memo.clear()
+    memo[key] = value
 
 
 class Policy:
@@ -24,15 +34,17 @@ class Policy:
     `load_policy` makes one from YAML, `load_compiled` from a compiled file.
     """
 
-    __slots__ = ("_digest", "_memo", "stack")
+    __slots__ = ("_digest", "_memo", "_outlines", "stack")
 
     stack: Stack
     _digest: str | None
     _memo: dict[Facts, Decision]
+    _outlines: dict[Facts, Outline | Literal[False] | None]
 
     def __init__(self, stack: Stack) -> None:
         object.__setattr__(self, "stack", stack)
         object.__setattr__(self, "_memo", {})
+        object.__setattr__(self, "_outlines", {})
         object.__setattr__(self, "_digest", None)
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -59,11 +71,29 @@ class Policy:
         memo = self._memo
         kept = memo.get(facts)
         if kept is None or (trace and not kept.missed):
-            kept = decision(self.stack, known(self.stack.vocabulary, facts), trace=trace)
-            if len(memo) >= MOST_KEPT:
-                memo.clear()
-            memo[facts] = kept
+            kept = self._outlined(facts, trace) or decision(
+                self.stack, known(self.stack.vocabulary, facts), trace=trace
+            )
+            _keep(memo, facts, kept)
         return kept
+
+    def _outlined(self, facts: Facts, trace: bool) -> Decision | None:
+        """The decision by what is decided whatever the sizes are: from the second pair of sizes on."""
+        apart = facts.apart_from_sizes()
+        if apart is None:
+            return None
+        rest, hidden, intermediate = apart
+        outlines = self._outlines
+        if rest not in outlines:
+            _keep(outlines, rest, False)  # of many layers nobody asks again
+            return None
+        kept = outlines[rest]
+        if kept is False:
+            from .outline import outline
+
+            kept = outline(self.stack, rest)
+            _keep(outlines, rest, kept)
+        return kept.decided(hidden, intermediate, trace=trace) if kept else None
 
     def differences(self, facts: Facts, of: Callable[[str], bool] | None = None) -> tuple[Difference, ...]:
         """Which assumed facts would change the sizes, and to what; `of` says which are asked about.

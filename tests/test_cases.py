@@ -12,7 +12,9 @@ from engine_tables import size_cases, table
 from mirrors import asked
 
 from moe_align import Decision, Policy, PolicyError, load_policy
+from moe_align import facts as keys
 from moe_align.cases import Case, case_files, read_cases, run
+from moe_align.decision import decision
 from moe_align.known import known
 
 ROOT = Path(__file__).parents[1]
@@ -33,6 +35,23 @@ def name(case: Case) -> str:
 @pytest.mark.parametrize("case", CASES, ids=name)
 def test_the_policy_decides_as_the_case_says(case: Case) -> None:
     assert run(policy(), [case])[0].differences == ()
+
+
+def test_a_layer_of_other_sizes_gets_what_it_gets_alone() -> None:
+    """From its second question on, what holds whatever the sizes are is not worked out again."""
+    asked_anew, stack = Policy(policy().stack), policy().stack
+    layers = {case.facts.without(*keys.SIZES, *keys.FIRST_SIZES, "intermediate") for case in CASES}
+    answered = 0
+    for layer in layers:
+        for hidden, intermediate in ((7168, 384), (2880, 360), (96, 200)):
+            sized = layer.having(hidden=hidden, intermediate_per_partition=intermediate)
+            try:
+                alone = decision(stack, known(stack.vocabulary, sized))
+            except PolicyError:
+                continue
+            assert asked_anew.resolve(sized) == alone
+            answered += 1
+    assert answered > len(layers)
 
 
 @pytest.mark.parametrize("folder", EXAMPLES, ids=lambda folder: folder.parent.name)

@@ -24,6 +24,8 @@ from small import (
 )
 
 from moe_align import Decision, Facts, Policy
+from moe_align.decision import decision
+from moe_align.known import known
 
 LAYERS = files()
 FACTS = full_facts()
@@ -49,6 +51,18 @@ def test_rules_are_read_as_they_are_written(layers: list[list[Plain]], facts: Pl
     if status == "decided":
         assert (decision.hidden.allocated, decision.intermediate.allocated) == created
         assert (decision.hidden.resident, decision.intermediate.resident) == resident
+
+
+@given(LAYERS, contracts(), FACTS, st.lists(st.tuples(*[st.sampled_from(SIZES)] * 2), min_size=3, max_size=5))
+def test_other_sizes_of_a_layer_get_what_they_get_alone(
+    layers: list[list[Plain]], held: Plain, facts: Plain, pairs: list[tuple[int, int]]
+) -> None:
+    """From the second question on, what holds whatever the sizes are is not worked out again."""
+    policy = policy_of([*layers, [held]])
+    for pair in pairs:
+        asked = Facts.of({**facts, **dict(zip(DIMENSIONS.values(), pair, strict=True))})
+        alone = decision(policy.stack, known(policy.stack.vocabulary, asked))
+        assert policy.resolve(asked) == alone
 
 
 @given(LAYERS, FACTS)
