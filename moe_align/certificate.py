@@ -134,6 +134,29 @@ class Parts:
             "launch": only("launch", allocate=plainly),
         }
 
+    def value(self, scheme: str, key: str, name: str | int, release: str) -> str | int:
+        """The value that an engine's name stands for.
+
+        Raises:
+            PolicyError: none.
+        """
+        facts = Facts.of({"engine": "vllm", "vllm": release, "scheme": scheme, key: name})
+        found = known(self.vocabulary, facts).values[key]
+        assert isinstance(found, str | int)
+        return found
+
+    def lacking(self, named: Mapping[str, Sequence[str]], release: str) -> list[tuple[str, str]]:
+        """Of an engine's names, by `scheme/fact`, those that mean nothing to the vocabulary."""
+        found = []
+        for key, members in named.items():
+            scheme, _, fact = key.partition("/")
+            for name in members:
+                try:
+                    self.value(scheme, fact, name, release)
+                except PolicyError:
+                    found.append((key, name))
+        return found
+
     def ranks(self) -> list[Mask]:
         """Numbers of ranks that share an expert, in the sets that rules of the launch treat alike."""
         sets = [everything(1)]
@@ -253,8 +276,8 @@ def certify(
     """
     parts = Parts(policy)
     held = against or release
-    lacking = tuple(_lacking(root, parts, held))
-    unknown = {(key.partition("/")[0], key.partition("/")[2], name) for key, name, _ in lacking}
+    unknown = parts.lacking(names(root), held)
+    lacking = tuple((key, name, member_place(root, key, name)) for key, name in unknown)
     counted: dict[str, list[dict[str, str | int]]] = {}
     apart: list[Apart] = []
     proven = True
@@ -262,7 +285,7 @@ def certify(
     for asked in domain(root, machines):
         if _names_unknown(asked, unknown):
             continue
-        facts = _canonical(parts, asked, held, canonical)
+        facts = canonical_facts(parts, asked.facts, held, canonical)
         counted.setdefault(asked.table, []).append(facts)
         explored = explore(asked.question, asked.sizes, REFUSALS)
         theirs = said(parts, asked, held)
@@ -274,36 +297,30 @@ def certify(
     return Certificate(release, counted, tuple(apart), lacking, proven)
 
 
-def _names_unknown(asked: Asked, unknown: set[tuple[str, str, str]]) -> bool:
-    scheme = str(asked.facts.get("scheme", ""))
-    return any((scheme, key, str(value)) in unknown for key, value in asked.facts.items()) or any(
-        ("mxfp4", "activation", str(value)) in unknown for key, value in asked.facts.items() if key == "activation"
+def _names_unknown(asked: Asked, unknown: Sequence[tuple[str, str]]) -> bool:
+    """Whether a fact of a question has a name that the vocabulary lacks; activations are those of all schemes."""
+    scheme = asked.facts.get("scheme")
+    return any(
+        asked.facts.get(fact) == name and (fact == "activation" or scheme == of)
+        for key, name in unknown
+        for of, _, fact in [key.partition("/")]
     )
 
 
-def _lacking(root: Path, parts: Parts, release: str) -> Iterator[tuple[str, str, Place | None]]:
-    """Names of the engine that mean nothing to the vocabulary in this release."""
-    for key, found in names(root).items():
-        scheme, _, fact = key.partition("/")
-        for name in found:
-            asked = Facts.of({"engine": "vllm", "vllm": release, "scheme": scheme, fact: name})
-            try:
-                known(parts.vocabulary, asked)
-            except PolicyError:
-                yield key, name, member_place(root, key, name)
-
-
-def _canonical(
-    parts: Parts, asked: Asked, release: str, kept: dict[tuple[str, str, str], str | int]
+def canonical_facts(
+    parts: Parts,
+    asked: Mapping[str, str | int],
+    release: str,
+    kept: dict[tuple[str, str, str], str | int],
+    new: Sequence[str] = (),
 ) -> dict[str, str | int]:
-    """The facts of a question by the vocabulary's own names."""
-    scheme = str(asked.facts.get("scheme", "unquantized"))
+    """Facts by the vocabulary's own names; `kept` remembers them, and `new` values stay as they are."""
+    scheme = str(asked.get("scheme", "unquantized"))
     found: dict[str, str | int] = {}
-    for key, value in asked.facts.items():
+    for key, value in asked.items():
         place = (scheme, key, str(value))
         if place not in kept:
-            facts = Facts.of({"engine": "vllm", "vllm": release, "scheme": scheme, key: value})
-            kept[place] = known(parts.vocabulary, facts).values[key]  # type: ignore[assignment]
+            kept[place] = value if value in new else parts.value(scheme, key, value, release)
         found[key] = kept[place]
     return found
 

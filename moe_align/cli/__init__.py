@@ -34,6 +34,7 @@ COMMANDS = {
     "diff": "differing",
     "test": "testing",
     "verify": "verifying",
+    "lift": "lifting",
     "compile": "compiling",
     "schema": "schemas",
     "doctor": "doctor",

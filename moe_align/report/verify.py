@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..certificate import boxes
 from ..findings import Finding, box_text
 from ..verify.aiter import CHANGED, HOLDS, NOT_FOUND
-from ..verify.terms import BOUND, multiple_of, size_of, values
+from ..verify.terms import BOUND, floor_of, multiple_of, size_of, values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -123,15 +123,6 @@ def _pad_text(term: Term, within: Mask) -> str:
     floor, times = floored
     head = f"floored to {floor}" if floor > 1 else "as it is"
     return head if times == 1 else f"{head}, × {times}"
-
-
-def floor_of(term: Term) -> tuple[int, int] | None:
-    """What a declared pad is floored to, and how often it counts; `None` if it is something else."""
-    pads = values(term)
-    floor = next((pad for pad, said in enumerate(pads) if said), 1)
-    times = pads[floor] // floor
-    same = all(said == pad // floor * floor * times for pad, said in enumerate(pads))
-    return (floor, times) if same and times else None
 
 
 def formula(term: Term) -> str:

@@ -308,6 +308,16 @@ def multiple_of(term: Term, within: Mask) -> int | None:
     return None
 
 
+@lru_cache(maxsize=256)
+def floor_of(term: Term) -> tuple[int, int] | None:
+    """What a declared pad is floored to, and how often it counts; `None` if it is something else."""
+    pads = values(term)
+    floor = next((pad for pad, said in enumerate(pads) if said), 1)
+    times = pads[floor] // floor
+    same = all(said == pad // floor * floor * times for pad, said in enumerate(pads))
+    return (floor, times) if same and times else None
+
+
 def _constants(term: Term) -> set[int]:
     if isinstance(term, int | str):
         return {term} if isinstance(term, int) else set()
