@@ -81,7 +81,7 @@ class Certificate:
     """How far a policy and a release agree.
 
     `asked` are the choices of facts by table, each of them for all sizes; `lacking` are names of the
-    engine that the vocabulary does not have, with their place; `proven` says whether looking at sizes up
+    engine that the vocabulary does not have, with their place, and `skipped` points have one; `proven` says whether looking at sizes up
     to `BOUND` says everything.
     """
 
@@ -89,6 +89,7 @@ class Certificate:
     asked: Mapping[str, Sequence[Mapping[str, str | int]]]
     apart: tuple[Apart, ...]
     lacking: tuple[tuple[str, str, Place | None], ...]
+    skipped: int
     proven: bool
 
     @property
@@ -280,10 +281,11 @@ def certify(
     lacking = tuple((key, name, member_place(root, key, name)) for key, name in unknown)
     counted: dict[str, list[dict[str, str | int]]] = {}
     apart: list[Apart] = []
-    proven = True
+    proven, skipped = True, 0
     canonical: dict[tuple[str, str, str], str | int] = {}
     for asked in domain(root, machines):
         if _names_unknown(asked, unknown):
+            skipped += 1
             continue
         facts = canonical_facts(parts, asked.facts, held, canonical)
         counted.setdefault(asked.table, []).append(facts)
@@ -294,7 +296,7 @@ def certify(
             Apart(asked, facts, where, point, cell.answer, cell.place or asked.place, other.answer, other.rule)
             for where, point, cell, other in _apart(explored, theirs)
         ]
-    return Certificate(release, counted, tuple(apart), lacking, proven)
+    return Certificate(release, counted, tuple(apart), lacking, skipped, proven)
 
 
 def _names_unknown(asked: Asked, unknown: Sequence[tuple[str, str]]) -> bool:

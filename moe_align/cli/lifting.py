@@ -11,6 +11,7 @@ import typer
 from ..errors import PolicyError, Problem, did_you_mean
 from ..lift import PHASES, pack_text, shortest, tables
 from ..verify.sources import found
+from .analysis import OnlyRules
 from .completing import starting
 from .flags import Rules
 from .terminal import MARKUP, note, say
@@ -40,11 +41,12 @@ def vllm(
     table: _Table = None,
     out: _Out = None,
     rules: Rules = None,
+    alone: OnlyRules = False,
 ) -> None:
     """The shortest ordered lists of rules found for vLLM's own sizing functions, as packs to review."""
     from ..load import load_policy
 
-    policy = load_policy(*rules or ())
+    policy = load_policy(*rules or (), built_in=not alone)
     with found("vllm", wheel, tree) as engine:
         said = named_release(engine, release)
         with followed(said):

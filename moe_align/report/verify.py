@@ -34,6 +34,8 @@ def certificate_text(found: Certificate, against: str) -> str:
         f"  {sizes}",
         f"  points: {tables}",
     ]
+    if found.skipped:
+        lines.append(f"  left out: {found.skipped:,} points with a name that the vocabulary lacks")
     return "\n".join(lines)
 
 
@@ -46,6 +48,7 @@ def certificate_plain(found: Certificate, against: str, digest: str) -> dict[str
         "points": {table: len(asked) for table, asked in found.asked.items()},
         "equal": found.equal,
         "of": found.points,
+        "left_out": found.skipped,
         "holds": found.holds,
         "sizes": {"bound": BOUND, "proven": found.proven},
     }

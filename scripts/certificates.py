@@ -1,0 +1,94 @@
+"""Hold the built-in rules against every released vLLM, and rewrite `docs/certificates.md`.
+
+    python scripts/certificates.py --wheels DIR [--download] [--out FILE] [RELEASE …]
+
+`--wheels` is where unpacked releases lie, one folder each; `--download` gets those that are missing with pip
+(a few GB in all, of which only the `.py` files stay). Exits with 1 if a release is not equal: then nothing
+is written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from multiprocessing import Pool
+from pathlib import Path
+
+from engine_answers import download
+
+from moe_align import load_policy
+from moe_align.certificate import Certificate, certify
+from moe_align.report.verify import certificate_findings
+from moe_align.verify import releases
+from moe_align.verify.terms import BOUND
+
+PAGE = Path(__file__).parents[1] / "docs" / "certificates.md"
+
+_HEAD = f"""# Certificates
+
+Written by `scripts/certificates.py`, which unpacks a wheel of each release, runs its sizing functions on sizes that remember
+what was done to them, and holds what they are against the built-in rules. `docs/verify.md` says what is asked and why it
+is exact. A point is one choice of the facts in its columns; on each, engine and rules give the same for all sizes (looked at
+one by one up to {BOUND:,}, which proves the rest).
+
+- MXFP4: layer class × backend × activation × platform and architecture. Until 0.18 sizes were rounded in two steps, by
+  the layer and by weight creation; their points stand together here.
+- unquantized: backend × platform and architecture.
+- launch: layer × activation × model × architecture; what AITER's call is told of the padding, for any number of ranks.
+- transports: transport × bytes of an activation.
+
+| release | MXFP4 | unquantized | launch | transports | equal |
+|---|--:|--:|--:|--:|---|
+"""
+
+_MXFP4 = ("mxfp4", "mxfp4-layer", "mxfp4-weights", "quark-weights")
+
+
+def certificate(wheels: Path, release: str) -> Certificate:
+    """The certificate of one release."""
+    return certify(wheels / release, release, load_policy(environ={}))
+
+
+def row(found: Certificate) -> str:
+    """One line of the table."""
+    counted = {table: len(asked) for table, asked in found.asked.items()}
+    mxfp4 = sum(counted.get(table, 0) for table in _MXFP4)
+    columns = [mxfp4, *(counted[table] for table in ("unquantized", "launch", "transports"))]
+    shown = " | ".join(f"{number:,}" for number in columns)
+    sizes = "all sizes" if found.proven else f"sizes up to {BOUND:,}"
+    return f"| {found.release} | {shown} | {found.equal:,} of {found.points:,}, {sizes} |"
+
+
+def page(found: Sequence[Certificate]) -> str:
+    """The whole text."""
+    points = sum(one.points for one in found)
+    return f"{_HEAD}{chr(10).join(map(row, found))}\n\n{len(found)} releases, {points:,} points, all equal.\n"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--wheels", type=Path, required=True)
+    parser.add_argument("--download", action="store_true")
+    parser.add_argument("--out", type=Path, default=PAGE)
+    parser.add_argument("releases", nargs="*", default=list(releases()))
+    given = parser.parse_args()
+    for release in given.releases:
+        if given.download and not (given.wheels / release).is_dir():
+            download(releases()[release], given.wheels / release)
+    with Pool(2) as pool:
+        found = pool.starmap(certificate, [(given.wheels, release) for release in given.releases])
+    for one in found:
+        print(row(one))
+        for finding in certificate_findings(one, one.release):
+            print(f"  {finding.message}: {' or '.join(finding.where)}")
+    if not all(one.holds for one in found):
+        return 1
+    given.out.write_text(page(found), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
