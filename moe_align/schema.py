@@ -639,12 +639,9 @@ def _wanted(path: tuple[Step, ...], sort: str, value: object) -> tuple[str, str]
     """What should have stood at a place, and how it is written."""
     if sort == "scalar":
         return ("a value or a list", "write a value, or `[value, …]`") if path[-1:] == ("not",) else _A_VALUE
-    if "when" in path or "unless" in path or path[:1] == ("for",):
-        if sort == "union_tag_invalid" or sort == "union_tag_not_found":
-            return _A_CONDITION
-    elif path[0:1] == ("contracts",) and path[-1:] == ("integer",):
+    if path[0:1] == ("contracts",) and path[-1:] == ("integer",):
         return "a demand", "write an integer, or a mapping such as `{any_of: [128, 192]}`"
-    elif _OF_MULTIPLE & set(path) and sort in ("union_tag_not_found", "string_pattern_mismatch"):
+    if _OF_MULTIPLE & set(path) and sort in ("union_tag_not_found", "string_pattern_mismatch"):
         return "a multiple", _MULTIPLE_FORMS
     if sort == "list_type":
         one = isinstance(value, (str, int))
@@ -655,10 +652,6 @@ def _wanted(path: tuple[Step, ...], sort: str, value: object) -> tuple[str, str]
 
 
 _A_VALUE = ("a value", "write a name, a number, `true` or `false`")
-_A_CONDITION = (
-    "a value, a list, `not` or bounds",
-    "write `value`, `[value, …]`, `{not: …}` or `{min: …, max: …, multiple_of: …}`",
-)
 _MULTIPLE_FORMS = "write an integer, `native`, or a mapping with `multiple`, `lcm`, `max`, `snap` or `bytes`"
 _SORTS = {
     "int_type": ("a whole number", "write digits only, without quotes"),

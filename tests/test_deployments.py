@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from moe_align import PolicyError
 from moe_align.load.deployments import is_list, read_deployments
 
 
@@ -43,3 +45,13 @@ def test_a_fault_belongs_to_its_entry(tmp_path: Path, entry: str, said: str) -> 
     assert not first.problems
     assert not third.problems
     assert [f"{file}:{said}" in str(problem) for problem in second.problems] == [True]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("model: a\n", "1:1: is no list of deployments [U030]"), ("[]", "[U030]")]
+)
+def test_a_file_that_is_no_list_is_refused(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "deployments.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(PolicyError, match=re.escape(said)):
+        read_deployments(file)
