@@ -84,7 +84,7 @@ def _experts(
         gated=gated == "true",
         bias=values.get("bias") == "true",
         block=_block(blocks.get("block_n"), blocks.get("block_k")),
-        group=_whole(blocks.get("group")),
+        group=_group(blocks.get("group")),
         zero_points=zero_points,
         method=str(values.get("method")),
     )
@@ -92,6 +92,11 @@ def _experts(
 
 def _whole(value: object) -> int | None:
     return value if isinstance(value, int) else None
+
+
+def _group(elements: object) -> int | None:
+    """The group as `layout` counts it: to rules 1 is one scale over a whole row."""
+    return -1 if elements == 1 else _whole(elements)
 
 
 def _block(rows: object, columns: object) -> tuple[int, int] | None:

@@ -26,13 +26,17 @@ if TYPE_CHECKING:
         activation: str
         gated: bool
         act_dtype: str
+        act_scale: str
         gate_layout: str
         platform: str
         arch: str
         all2all: str
         bias: bool
         lora: bool
+        lora_sharded: bool
+        presharded: bool
         eplb: bool
+        placement: str
         routing: str
         tp: int
         dp: int
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
         fused_shared_experts: int
         redundant_experts: int
         experts: int
+        expert_groups: int
         topk: int
         block_n: int
         block_k: int
@@ -75,13 +80,17 @@ DISCRETE: dict[str, str] = {
     "activation": "the activation between the two expert GEMMs",
     "gated": "whether w13 holds a gate and an up half (`true`) or one up projection",
     "act_dtype": "the type in which activations reach the kernel",
+    "act_scale": "whether the scale of FP8 activations is the checkpoint's (`static`) or found as they come",
     "gate_layout": "how gate and up rows lie in w13: stacked or interleaved",
     "platform": "the hardware platform, as the engine names it",
     "arch": "the GPU architecture; `none` where the platform has none",
     "all2all": "the expert-parallel transport; `none` without one",
     "bias": "whether the experts have biases",
     "lora": "whether LoRA is enabled for the layer",
+    "lora_sharded": "whether both matrices of an adapter are sharded over the tensor-parallel ranks",
+    "presharded": "whether the checkpoint's tensors are cut for the ranks already",
     "eplb": "whether experts are rebalanced over the ranks while serving",
+    "placement": "how experts are dealt out to the ranks: in runs (`linear`) or in turn (`round_robin`)",
     "routing": "the routing method, where a kernel looks at it",
 }
 
@@ -96,10 +105,11 @@ INTEGERS: dict[str, str] = {
     "fused_shared_experts": "shared experts that are fused into the routed ones; 0 is none",
     "redundant_experts": "copies of routed experts that rebalancing adds, over all ranks; 0 is none",
     "experts": "routed experts of the whole model",
+    "expert_groups": "groups of experts among which the router chooses first; 1 is none",
     "topk": "experts per token",
     "block_n": "rows of one quantization block of a weight",
     "block_k": "columns of one quantization block of a weight",
-    "group": "elements that share one scale along the reduction dimension",
+    "group": "elements that share one scale along the reduction dimension; 1 stands for a whole row",
     "act_bytes": "bytes of one activation element",
     "max_tokens": "tokens of the largest batch",
     "hidden": "expert hidden size as it enters the phase",
@@ -122,7 +132,7 @@ NAMESPACES: dict[str, str] = {
     "has": "a capability that was found by probing the installed library",
 }
 
-BOOLEANS = frozenset({"gated", "bias", "lora", "eplb"})
+BOOLEANS = frozenset({"gated", "bias", "lora", "lora_sharded", "presharded", "eplb"})
 
 #: The sizes that rules change, in the order in which answers give them.
 SIZES = ("hidden", "intermediate_per_partition")

@@ -1,5 +1,7 @@
 """Ask vLLM's own selectors which backend they choose, and rewrite `tests/data/engine/vllm_selection.json`.
 
+What members the selectors of the newest release know goes into `tests/data/engine/vllm_backends.json`.
+
     python scripts/engine_selection.py --wheels DIR [RELEASE …]
 
 `--wheels` is where unpacked releases lie, as for `scripts/engine_answers.py`. Layers, machines and switches
@@ -15,10 +17,22 @@ from dataclasses import asdict
 from pathlib import Path
 
 from moe_align.verify import Machine
-from moe_align.verify.questions import Engine
+from moe_align.verify.questions import Engine, members
 from moe_align.verify.selection import SCHEMES, Layer, machine_link
 
 DATA = Path(__file__).parents[1] / "tests" / "data" / "engine" / "vllm_selection.json"
+BACKENDS = DATA.with_name("vllm_backends.json")
+ORACLE = "vllm.model_executor.layers.fused_moe.oracle"
+ENUMERATIONS = {
+    "unquantized": f"{ORACLE}.unquantized.UnquantizedMoeBackend",
+    "fp8": f"{ORACLE}.fp8.Fp8MoeBackend",
+    "nvfp4": f"{ORACLE}.nvfp4.NvFp4MoeBackend",
+    "mxfp4": f"{ORACLE}.mxfp4.Mxfp4MoeBackend",
+    "int_wna16": f"{ORACLE}.int_wna16.WNA16MoEBackend",
+    "int8": f"{ORACLE}.int8.Int8MoeBackend",
+    "w4a8": f"{ORACLE}.w4a8.W4A8MoeBackend",
+    "w4a8_int8": f"{ORACLE}.w4a8_int8.W4A8Int8MoeBackend",
+}
 CUDA = ["sm80", "sm86", "sm89", "sm90", "sm100", "sm103", "sm110", "sm120", "sm121"]
 ROCM = ["gfx90a", "gfx942", "gfx950", "gfx1100", "gfx1200", "gfx1201", "gfx1250"]
 MACHINES = [*(Machine("cuda", arch) for arch in CUDA), *(Machine("rocm", arch) for arch in ROCM)]
@@ -104,10 +118,12 @@ SWITCHES: tuple[dict[str, str], ...] = (
     {"VLLM_MOE_USE_DEEP_GEMM": "1"},
     {"VLLM_MOE_USE_DEEP_GEMM": "0"},
 )
-#: Layers to ask about in the newest release, and in each of the others.
-QUESTIONS, MORE_QUESTIONS = 400, 120
-#: Releases of which the packs do not speak for every scheme.
-SCHEMES_OF = {"0.31.0": ("fp8_block", "unquantized")}
+FIRST = ("fp8_block", "nvfp4", "unquantized", "mxfp4", "mxfp4_deepseek")
+#: Layers to ask about in the newest release: of these schemes, and of every other one.
+QUESTIONS, OTHER_QUESTIONS = 400, 200
+#: Layers to ask about in each of the older releases, and the schemes of which the packs speak there.
+MORE_QUESTIONS = 120
+SCHEMES_OF = {"0.32.0": (*FIRST, "mxfp4_activations"), "0.31.0": ("fp8_block", "unquantized")}
 _PLAIN = Layer()
 
 
@@ -149,6 +165,21 @@ def questions(root: Path, scheme: str, number: int) -> list[dict[str, object]]:
     return rows
 
 
+def backends(root: Path) -> dict[str, list[str]]:
+    """Every member of the selectors' enumerations, by its canonical name."""
+    tree = machine_link(root, MACHINES[0], {}).tree
+    return {
+        name: list(dict.fromkeys(member.name for _, member in members(tree, dotted)))
+        for name, dotted in ENUMERATIONS.items()
+    }
+
+
+def number(release: str, scheme: str) -> int:
+    if release in SCHEMES_OF:
+        return MORE_QUESTIONS
+    return QUESTIONS if scheme in FIRST else OTHER_QUESTIONS
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -158,10 +189,10 @@ def main() -> None:
     options = parser.parse_args()
     found = {
         release: {
-            scheme: questions(options.wheels / release, scheme, MORE_QUESTIONS if index else QUESTIONS)
+            scheme: questions(options.wheels / release, scheme, number(release, scheme))
             for scheme in SCHEMES_OF.get(release, SCHEMES)
         }
-        for index, release in enumerate(options.releases)
+        for release in options.releases
     }
     lines = []
     for release, schemes in found.items():
@@ -170,6 +201,8 @@ def main() -> None:
             for scheme, rows in schemes.items()
         )
         lines.append(f" {json.dumps(release)}: {{\n{inner}\n }}")
+    newest = options.releases[0]
+    BACKENDS.write_text(json.dumps({newest: backends(options.wheels / newest)}, indent=1) + "\n", "utf-8")
     DATA.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")
 
 

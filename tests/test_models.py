@@ -149,7 +149,7 @@ def test_a_model_as_facts() -> None:
     assert read_model(CONFIGS / "nemotron-3-nano.json").facts()["activation"] == "relu2_no_mul"
     assert read_model(CONFIGS / "kimi-k3.json").facts()["hidden"] == 3584
     assert read_model(CONFIGS / "kimi-k3.json").facts()["model_type"] == "kimi_k3"
-    assert "group" not in Model("it", scheme="int4_wna16", group=-1).facts()
+    assert Model("it", scheme="int4_wna16", group=-1).facts()["group"] == 1
 
 
 def test_every_configs_model_is_what_its_name_says() -> None:
@@ -475,7 +475,7 @@ def weights(kind: str, bits: int, strategy: str | None = None, **more: object) -
         ({"quant_method": "mxfp8"}, "mxfp8", "default", None, 32),
         ({"quant_method": "fbgemm_fp8"}, "fp8_channel", "default", None, None),
         ({"quant_method": "w8a8_int8"}, "int8_w8a8", "default", None, None),
-        ({"quant_method": "w4afp8", "group_size": 128}, "w4a8_fp8", "default", None, 128),
+        ({"quant_method": "w4afp8", "group_size": 128}, "w4a8_fp8", "w4afp8", None, 128),
         (
             {"quant_method": "gptq", "bits": 4, "group_size": 128, "sym": True},
             "int4_wna16",
@@ -486,6 +486,7 @@ def weights(kind: str, bits: int, strategy: str | None = None, **more: object) -
         ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "int8_wna16", "gptq", None, -1),
         ({"quant_method": "awq", "w_bit": 4, "q_group_size": 64}, "int4_wna16", "awq", None, 64),
         ({"quant_method": "auto-round", "bits": 4, "group_size": 128}, "int4_wna16", "inc", None, 128),
+        ({"quant_method": "moe_wna16", "bits": 8, "group_size": 64}, "int8_wna16", "wna16", None, 64),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8_tensor", "modelopt", None, None),
         ({"quant_method": "modelopt", "quant_algo": "MXFP8"}, "mxfp8", "modelopt", None, 32),
         (

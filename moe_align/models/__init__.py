@@ -99,8 +99,8 @@ class Model:
             "intermediate": self.moe_intermediate_size,
             "block_n": block_n,
             "block_k": block_k,
-            # A group of a whole row is no number of elements.
-            "group": self.group if self.group != -1 else None,
+            # One scale over a whole row cuts no shard: to rules it is a group of 1.
+            "group": 1 if self.group == -1 else self.group,
         }
         return {key: value for key, value in known.items() if value is not None}
 

@@ -189,7 +189,7 @@ def _integer_groups(method: str) -> Callable[[Quantization], Storage]:
 
 
 def _w4afp8(quantization: Quantization) -> Storage:
-    return Storage("w4a8_fp8", group=_whole(quantization, "group_size"))
+    return Storage("w4a8_fp8", "w4afp8", group=_whole(quantization, "group_size"))
 
 
 def _modelopt(quantization: Quantization) -> Storage:
@@ -372,7 +372,7 @@ _DIALECTS: Mapping[str, Callable[[Quantization], Storage]] = {
     "gptq_marlin": _integer_groups("gptq"),
     "awq": _integer_groups("awq"),
     "awq_marlin": _integer_groups("awq"),
-    "moe_wna16": _integer_groups("moe_wna16"),
+    "moe_wna16": _integer_groups("wna16"),
     "auto-round": _integer_groups("inc"),
     "inc": _integer_groups("inc"),
     "w4afp8": _w4afp8,

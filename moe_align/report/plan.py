@@ -198,7 +198,17 @@ def _flag(best: Layout) -> str:
         for key, value in best.outcome.values.items()
         if key.startswith("env.") and value != "unset"
     ]
+    switches += [f"{key[4:]}={value}" for key, value in _demanded(best) if key not in best.outcome.values]
     return " ".join((*switches, f"--moe-backend {best.asked[0]}")) if best.asked else "a default start"
+
+
+def _demanded(best: Layout) -> Iterator[tuple[str, str]]:
+    """Switches of one value that a contract asks for, where nothing is said of them."""
+    for check in best.outcome.decision.contracts:
+        for wanted in check.contract.facts if check.holds is None else ():
+            values = wanted.accepts if isinstance(wanted.accepts, frozenset) else frozenset()
+            if wanted.key.startswith("env.") and len(values) == 1:
+                yield wanted.key, str(next(iter(values)))
 
 
 def _millions(tokens: int) -> str:

@@ -40,7 +40,10 @@ ABSENT = ("has_hpc", "has_quark", "has_moonep")
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """An expert layer and its launch, as the engine's selectors see it; `intermediate` is per rank."""
+    """An expert layer and its launch, as the engine's selectors see it; `intermediate` is per rank.
+
+    Experts are spread (`ep`) only over more than one rank: the engine takes one rank for none.
+    """
 
     requested: str = "auto"
     activation: str = "SILU"
@@ -95,6 +98,9 @@ class _AiterOps:
     def is_fused_moe_enabled(self) -> bool:
         return self.is_enabled() and bool(self._switches.VLLM_ROCM_USE_AITER_MOE)
 
+    def fused_moe_supports_gate_mode(self) -> bool:
+        return self._found()
+
     def is_rdna_aiter_enabled(self) -> bool:
         found = cast(
             "Callable[[], object]", self._tree.get("vllm._aiter_ops.is_aiter_found_and_supported_on_rdna4")
@@ -123,6 +129,9 @@ def machine_link(root: Path, machine: Machine, said: Mapping[str, str]) -> Engin
         stand_ins.update((f"{module}.{name}", lambda: True) for name in _INSTALLED)
         stand_ins.update((f"{module}.{name}", lambda: False) for name in ABSENT)
     stand_ins["vllm._aiter_ops.IS_AITER_FOUND"] = True
+    # Compiled: grouped FP8 GEMMs are there from Hopper on, MXFP4 ones from Blackwell on.
+    stand_ins["vllm._custom_ops.cutlass_group_gemm_supported"] = lambda capability: capability >= 90
+    stand_ins["vllm._custom_ops.mxfp4_experts_quant_supported"] = lambda capability: capability >= 100
     stand_ins[f"{_MOE}.b12x.get_b12x_fused_moe"] = lambda: SimpleNamespace(is_supported=lambda: True)
     stand_ins["vllm.utils.humming.GemmType"] = _GemmType
     stand_ins["vllm._aiter_ops.rocm_aiter_ops"] = _AiterOps(engine, switches)
@@ -176,24 +185,25 @@ def _capability(engine: Engine, machine: Machine) -> object:
 def _config(engine: Engine, layer: Layer) -> SimpleNamespace:
     tree = engine.tree
     make = cast("Callable[..., object]", tree.get(f"{_MOE}.config.FusedMoEParallelConfig"))
-    ranks = layer.tp if not layer.ep else layer.tp * layer.dp
+    ranks = layer.tp * layer.dp
+    spread = layer.ep and ranks > 1
+    moe_tp, moe_ep = (1, ranks) if spread else (ranks, 1)
     parallel = make(
-        tp_size=1 if layer.ep else layer.tp * layer.dp,
+        tp_size=moe_tp,
         pcp_size=1,
         dp_size=layer.dp,
-        ep_size=ranks if layer.ep else 1,
+        ep_size=moe_ep,
         tp_rank=0,
         pcp_rank=0,
         dp_rank=0,
         ep_rank=0,
         sp_size=1,
-        use_ep=layer.ep,
+        use_ep=spread,
         all2all_backend=layer.all2all,
         enable_eplb=layer.eplb,
     )
     activation = cast("Mapping[str, object]", tree.get(f"{_MOE}.activation.MoEActivation").__members__)  # type: ignore[attr-defined]
     routing = cast("Mapping[str, object]", tree.get(f"{_MOE}.config.RoutingMethodType").__members__)  # type: ignore[attr-defined]
-    moe_tp = 1 if layer.ep else layer.tp * layer.dp
     return SimpleNamespace(
         moe_backend=layer.requested,
         is_act_and_mul=layer.gated,
@@ -210,7 +220,7 @@ def _config(engine: Engine, layer: Layer) -> SimpleNamespace:
         intermediate_size_per_partition_unpadded=layer.intermediate,
         tp_size=moe_tp,
         dp_size=layer.dp,
-        ep_size=ranks if layer.ep else 1,
+        ep_size=moe_ep,
         is_lora_enabled=layer.lora,
         has_bias=layer.bias,
         num_experts=layer.experts,
@@ -223,7 +233,7 @@ def _config(engine: Engine, layer: Layer) -> SimpleNamespace:
         activation_situ_beta=4.0,
         activation_situ_linear_beta=25.0,
         tp_shard_with_padding=False,
-        use_ep=layer.ep,
+        use_ep=spread,
         skip_final_all_reduce=False,
     )
 
@@ -281,6 +291,31 @@ def fp8_block(engine: Engine, layer: Layer) -> Chosen:
     return _ask(question)
 
 
+def fp8(weight: str, activation: str, cutlass: bool) -> Callable[[Engine, Layer], Chosen]:
+    """The question for a class of FP8 weights that no shard can cut: one scale per tensor or per channel.
+
+    `weight` and `activation` are the engine's names of the two formats; `cutlass` is whether the class
+    lets vLLM's own CUTLASS kernels be chosen.
+    """
+
+    def question(engine: Engine, layer: Layer) -> Chosen:
+        _model(engine, layer)
+        tree, config = engine.tree, _config(engine, layer)
+        select = cast("Callable[..., Any]", tree.get(f"{_MOE}.oracle.fp8.select_fp8_moe_backend"))
+        keys = tree.get(f"{_KEYS}.{weight}"), tree.get(f"{_KEYS}.{activation}")
+        return _ask(lambda: (select(config, *keys, allow_vllm_cutlass=cutlass)[0].name,))
+
+    return question
+
+
+def mxfp8(engine: Engine, layer: Layer) -> Chosen:
+    """What a layer of MXFP8 weights and activations is given."""
+    _model(engine, layer)
+    config = _config(engine, layer)
+    select = cast("Callable[..., Any]", engine.tree.get(f"{_MOE}.oracle.mxfp8.select_mxfp8_moe_backend"))
+    return _ask(lambda: (select(config)[0].name,))
+
+
 def nvfp4(engine: Engine, layer: Layer) -> Chosen:
     """What a layer of NVFP4 weights and activations is given."""
     _model(engine, layer)
@@ -318,11 +353,42 @@ def mxfp4_deepseek(engine: Engine, layer: Layer) -> Chosen:
     return _ask(lambda: (select(config)[0].name,))
 
 
+def mxfp4_activations(engine: Engine, layer: Layer) -> Chosen:
+    """What a layer of MXFP4 weights and activations is given, as for online quantization."""
+    _model(engine, layer)
+    tree, config = engine.tree, _config(engine, layer)
+    select = cast("Callable[..., Any]", tree.get(f"{_MOE}.oracle.mxfp4.select_mxfp4_moe_backend"))
+    key = tree.get(f"{_KEYS}.kMxfp4Dynamic")
+    return _ask(lambda: (select(config, activation_key=key)[0].name,))
+
+
+def mxfp4_plain(engine: Engine, layer: Layer) -> Chosen:
+    """What compressed-tensors gives a layer of MXFP4 weights, mostly past the selector."""
+    _model(engine, layer)
+    module = f"{_QUANT}.compressed_tensors.compressed_tensors_moe.compressed_tensors_moe_w4a4_mxfp4"
+    make = cast("Callable[..., Any]", engine.tree.get(f"{module}.CompressedTensorsW4A4Mxfp4MoEMethod"))
+
+    def question() -> Chosen:
+        method = make(_config(engine, layer))
+        return ("CUTLASS_MXFP4_MXFP4" if method.use_cutlass_mxfp4 else method.mxfp4_backend.name,)
+
+    return _ask(question)
+
+
 #: How to ask, by the selector.
 SCHEMES = {
     "fp8_block": fp8_block,
+    "fp8_tensor_static": fp8("kFp8StaticTensorSym", "kFp8StaticTensorSym", False),
+    "fp8_tensor_dynamic": fp8("kFp8StaticTensorSym", "kFp8DynamicTensorSym", False),
+    "fp8_tensor_cutlass": fp8("kFp8StaticTensorSym", "kFp8StaticTensorSym", True),
+    "fp8_tensor_groups": fp8("kFp8StaticTensorSym", "kFp8Dynamic128Sym", True),
+    "fp8_channel": fp8("kFp8StaticChannelSym", "kFp8DynamicTokenSym", False),
+    "fp8_channel_cutlass": fp8("kFp8StaticChannelSym", "kFp8DynamicTokenSym", True),
+    "mxfp8": mxfp8,
     "nvfp4": nvfp4,
     "unquantized": unquantized,
     "mxfp4": mxfp4,
     "mxfp4_deepseek": mxfp4_deepseek,
+    "mxfp4_activations": mxfp4_activations,
+    "mxfp4_plain": mxfp4_plain,
 }
