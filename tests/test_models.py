@@ -608,6 +608,39 @@ def test_storage(
     assert it.notes == ()
 
 
+PER_TENSOR = weights("float", 8, "tensor")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "act_scale"),
+    [
+        ({"quant_method": "fp8", "activation_scheme": "static"}, "static"),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic"}, "dynamic"),
+        ({"quant_method": "fp8"}, None),
+        ({"quant_method": "fp8", "activation_scheme": "dynamic", "weight_block_size": [128, 128]}, None),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "static"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, None),
+        (tensors(PER_TENSOR, {**FLOAT8, "dynamic": False, "strategy": "tensor"}), "static"),
+        (tensors(PER_TENSOR, {**FLOAT8, "strategy": "tensor"}), "dynamic"),
+        (tensors(PER_TENSOR), None),
+        (tensors(weights("float", 8, "channel"), FLOAT8), None),
+        (
+            {
+                "quant_method": "quark",
+                "global_quant_config": {
+                    "weight": {"dtype": "fp8_e4m3", "qscheme": "per_tensor"},
+                    "input_tensors": {"dtype": "fp8_e4m3", "qscheme": "per_tensor", "is_dynamic": False},
+                },
+            },
+            "static",
+        ),
+    ],
+)
+def test_where_the_scale_of_activations_is_from(quantization: dict[str, Any], act_scale: str | None) -> None:
+    assert stored(quantization).act_scale == act_scale
+    assert stored(quantization).facts().get("act_scale") == act_scale
+
+
 def test_asymmetric_integers_have_zero_points() -> None:
     assert stored({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}).zero_points
     assert stored(tensors(weights("int", 4, "group", group_size=32, symmetric=False))).zero_points

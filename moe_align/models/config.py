@@ -199,6 +199,7 @@ def _model(section: Section, family: Family, name: str, quantizer: Document | No
         method=storage.method,
         block=storage.block,
         group=storage.group,
+        act_scale=storage.act_scale,
         zero_points=storage.zero_points,
         source=section.document.file,
         confidence="high",

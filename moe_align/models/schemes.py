@@ -21,7 +21,8 @@ class Storage:
     """How experts are stored. `scheme` is `None` where that is not known, and `note` says why.
 
     `block` is rows × columns of one scale, `group` columns of one scale (-1: a whole row), both in
-    elements. `zero_points` stands for asymmetric integers.
+    elements. `zero_points` stands for asymmetric integers, `act_scale` for where the scale of FP8
+    activations is from: `static` or `dynamic`, of weights with one scale.
     """
 
     scheme: str | None
@@ -29,6 +30,7 @@ class Storage:
     block: tuple[int, int] | None = None
     group: int | None = None
     zero_points: bool = False
+    act_scale: str | None = None
     note: str | None = None
 
 
@@ -54,6 +56,7 @@ class Format:
     group: int | None = None
     block: tuple[int, int] | None = None
     symmetric: bool = True
+    dynamic: bool = False
 
 
 #: Scheme by weights (kind, bits, strategy) and inputs (kind and bits, `None` as they are, or `*`).
@@ -170,7 +173,8 @@ def _expert_dtype(expert_dtype: str, quantization: Quantization) -> Storage:
 def _fp8(quantization: Quantization) -> Storage:
     block = _block(quantization.get("weight_block_size"), ("weight_block_size",))
     if block is None:
-        return Storage("fp8_tensor")
+        said = quantization.get("activation_scheme")
+        return Storage("fp8_tensor", act_scale=said if said in ("static", "dynamic") else None)
     return Storage("fp8_block", block=block)
 
 
@@ -219,7 +223,8 @@ def _modelopt_storage(algorithm: object, quantization: Quantization) -> Storage:
         if scheme == "fp8_block"
         else None
     )
-    return Storage(scheme, "modelopt", block=block, group=_GROUP_OF.get(scheme))
+    scale = "static" if scheme == "fp8_tensor" else None
+    return Storage(scheme, "modelopt", block=block, group=_GROUP_OF.get(scheme), act_scale=scale)
 
 
 def _compressed_tensors(quantization: Quantization) -> Storage:
@@ -264,7 +269,8 @@ def _format(written: object, path: tuple[str, ...]) -> Format | None:
         strategy = "group" if group and group > 0 else "tensor"
     if kind == "float" and bits == 4 and group == _GROUP_OF["nvfp4"]:
         strategy = "tensor_group"
-    return Format(kind, bits or 0, strategy, group, block, written.get("symmetric") is not False)
+    symmetric, dynamic = written.get("symmetric") is not False, bool(written.get("dynamic"))
+    return Format(kind, bits or 0, strategy, group, block, symmetric, dynamic)
 
 
 def _quark(quantization: Quantization) -> Storage:
@@ -296,7 +302,11 @@ def _quark_format(written: object) -> Format | None:
     if kind is None or strategy is None:
         return None
     return Format(
-        *kind, strategy, _whole(written, "group_size"), symmetric=written.get("symmetric") is not False
+        *kind,
+        strategy,
+        _whole(written, "group_size"),
+        symmetric=written.get("symmetric") is not False,
+        dynamic=bool(written.get("is_dynamic")),
     )
 
 
@@ -316,7 +326,15 @@ def _storage_of(weights: Format, inputs: Format | None, method: str) -> Storage:
             scheme, group if scheme.startswith(("int", "w4")) and scheme != "int8_w8a8" else None
         ),
         zero_points=weights.kind == "int" and not weights.symmetric,
+        act_scale=_act_scale(inputs) if scheme == "fp8_tensor" else None,
     )
+
+
+def _act_scale(inputs: Format | None) -> str | None:
+    """Where the scale of the activations is from, if the checkpoint says how they are quantized."""
+    if inputs is None:
+        return None
+    return "dynamic" if inputs.dynamic else "static"
 
 
 def _experts_left_out(quantization: Quantization) -> bool:
