@@ -9,36 +9,31 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .errors import PolicyError
+from .errors import Location, PolicyError
 from .facts import Facts
 from .flow import Dimension
 from .known import known
 from .packs import Outcome, Pack, Pad, Rule
 from .policy import Policy
 from .resolve import Leaf, leaves
-from .space import Box, FactSet, Implications, Ints, Region, Space, Values
-from .space.sets import join
+from .space import FactSet, Ints, Values
 from .verify import MORE_MACHINES, Machine
 from .verify.domain import Asked, domain, member_place, names
 from .verify.questions import REFUSALS
 from .verify.terms import (
     BOUND,
-    Cell,
-    Explored,
     Mask,
-    Place,
     Term,
     differing,
     everything,
-    explore,
     holds,
-    is_proven,
     least,
     pace,
     round_up,
     size_of,
     split,
 )
+from .verify.traced import Cell, Explored, Place, explore, is_proven
 
 Answer = tuple[Term | None, ...] | str
 
@@ -80,9 +75,9 @@ class Apart(NamedTuple):
 class Certificate:
     """How far a policy and a release agree.
 
-    `asked` are the choices of facts by table, each of them for all sizes; `lacking` are names of the
-    engine that the vocabulary does not have, with their place, and `skipped` points have one; `proven` says whether looking at sizes up
-    to `BOUND` says everything.
+    `asked` are the choices of facts by table, each of them for all sizes. `lacking` are names of the
+    engine that the vocabulary does not have, with their place, and `skipped` points have one. `proven`
+    says whether looking at sizes up to `BOUND` says everything.
     """
 
     release: str
@@ -108,20 +103,24 @@ class Certificate:
         return not self.apart and not self.lacking
 
 
-# --- what the policy says ------------------------------------------------------------------------------------
+# --- what the policy says -----------------------------------------------------------------------------------
+
+
+_NOWHERE = Location("", 1, 1)
 
 
 class Parts:
-    """One policy, cut into the parts that answer questions. What values imply is left out everywhere:
-    a fact that forbids another could hide a wrong rule."""
+    """One policy, cut into the parts that answer questions.
+
+    What values imply is left out everywhere: a fact that forbids another could hide a wrong rule. A part that
+    is one phase allocates what it is given.
+    """
 
     def __init__(self, policy: Policy) -> None:
         stack = policy.without_implications().stack._replace(contracts=())
         nothing: dict[str, tuple[Pack, ...]] = dict.fromkeys(stack.phases, ())
-        plainly = tuple(
-            pack.having((pack.rules[-1]._replace(when=(), unless=(), outcome=Outcome("align")),))
-            for pack in stack.phases["allocate"]
-        )
+        rule = Rule("plainly", "plainly", "allocate", (), (), Outcome("align"), None, None, None, _NOWHERE)
+        plainly = (Pack("plainly", "allocate", (), (), (), (rule,), (), "plainly", _NOWHERE),)
 
         def only(phase: str, **more: tuple[Pack, ...]) -> Policy:
             return Policy(stack._replace(phases={**nothing, **more, phase: stack.phases[phase]}))
@@ -240,7 +239,7 @@ def _sized(leaf: Leaf, asked: Asked, where: Mapping[str, Mask]) -> Iterator[Said
 
 
 def _walked(name: str, dimension: Dimension, whole: Mask) -> list[tuple[Mask, Term | None]]:
-    """What the steps of a dimension make of an open size, set by set; `None` where there is no listed size."""
+    """What the steps of a dimension make of an open size, set by set; `None` where no listed size is left."""
     ways: list[tuple[Mask, Term | None]] = [(whole, name)]
     for step, by in dimension.steps:
         ways = [after for mask, term in ways for after in _stepped(step, by, mask, term) if after[0]]
@@ -258,7 +257,7 @@ def _stepped(step: str, by: Any, mask: Mask, term: Term | None) -> Iterator[tupl
     yield mask, None if step == "snap" else term
 
 
-# --- both together -------------------------------------------------------------------------------------------
+# --- both together ------------------------------------------------------------------------------------------
 
 
 def certify(
@@ -293,14 +292,16 @@ def certify(
         theirs = said(parts, asked, held)
         proven = proven and _is_proven(explored, theirs)
         apart += [
-            Apart(asked, facts, where, point, cell.answer, cell.place or asked.place, other.answer, other.rule)
+            Apart(
+                asked, facts, where, point, cell.answer, cell.place or asked.place, other.answer, other.rule
+            )
             for where, point, cell, other in _apart(explored, theirs)
         ]
     return Certificate(release, counted, tuple(apart), lacking, skipped, proven)
 
 
 def _names_unknown(asked: Asked, unknown: Sequence[tuple[str, str]]) -> bool:
-    """Whether a fact of a question has a name that the vocabulary lacks; activations are those of all schemes."""
+    """Whether a fact of a question has a name that the vocabulary lacks; all schemes share activations."""
     scheme = asked.facts.get("scheme")
     return any(
         asked.facts.get(fact) == name and (fact == "activation" or scheme == of)
@@ -382,41 +383,11 @@ def _is_proven(explored: Explored, theirs: Sequence[Said]) -> bool:
     return is_proven(explored, periods, bounds)
 
 
-# --- few boxes for many points -------------------------------------------------------------------------------
-
-
-def boxes(found: Sequence[Apart], asked: Sequence[Mapping[str, str | int]]) -> tuple[Box, ...]:
-    """Few boxes that hold the points of `found` and none of the others that were `asked` of the same table."""
-    space = _space(asked, found)
-    merged = _merged([_sets(one) for one in found])
-    return Region.of(space, (space.box(sets) for sets in merged)).cover()
-
-
-def _space(asked: Sequence[Mapping[str, str | int]], found: Sequence[Apart]) -> Space:
-    domain: dict[str, FactSet] = {}
-    for key in dict.fromkeys(key for facts in asked for key in facts):
-        met = [facts[key] for facts in asked if key in facts]
-        domain[key] = Ints.of(*met) if isinstance(met[0], int) else Values.of(map(str, met))  # type: ignore[arg-type]
-    for key, sizes in found[0].asked.sizes.items():
-        domain[key] = Ints.between(least(sizes), None)
-    return Space(domain, _together(asked))
-
-
-def _together(asked: Sequence[Mapping[str, str | int]]) -> Implications:
-    """For each word the words of other facts that it was asked together with, where that is not all of them."""
-    met: dict[tuple[str, str], dict[str, set[str]]] = {}
-    for facts in asked:
-        words = [(key, value) for key, value in facts.items() if isinstance(value, str)]
-        for key, value in words:
-            for other, its in words:
-                if other != key:
-                    met.setdefault((key, value), {}).setdefault(other, set()).add(its)
-    return {word: {other: Values.of(its) for other, its in others.items()} for word, others in met.items()}
-
-
-def _sets(one: Apart) -> dict[str, FactSet]:
+def sets_of(one: Apart) -> dict[str, FactSet]:
+    """A point as sets, with the interval of each size that is not all of it."""
     sets: dict[str, FactSet] = {
-        key: Ints.of(value) if isinstance(value, int) else Values.of([value]) for key, value in one.facts.items()
+        key: Ints.of(value) if isinstance(value, int) else Values.of([value])
+        for key, value in one.facts.items()
     }
     for name, mask in one.where.items():
         if mask != one.asked.sizes[name] and (interval := interval_of(mask)):
@@ -430,22 +401,3 @@ def interval_of(sizes: Mask) -> Ints | None:
     if sizes.bit_count() != high - low + 1:
         return None
     return Ints.between(low, None if high == BOUND else high)
-
-
-def _merged(found: list[dict[str, FactSet]]) -> list[dict[str, FactSet]]:
-    """The same points, those that differ in one fact only made one, until none is left."""
-    before = -1
-    while before != len(found):
-        before = len(found)
-        for key in sorted({key for sets in found for key in sets}):
-            groups: dict[tuple[tuple[str, FactSet], ...], FactSet | None] = {}
-            for sets in found:
-                rest = tuple(item for item in sets.items() if item[0] != key)
-                mine = sets.get(key)
-                other = groups.get(rest, mine)
-                groups[rest] = None if mine is None or other is None else join(other, mine)
-            found = [
-                {**dict(rest), **({key: members} if members is not None else {})}
-                for rest, members in groups.items()
-            ]
-    return found

@@ -1,9 +1,4 @@
-"""From an engine's own function to the shortest ordered list of rules that was found for it.
-
-The points of a table are numbered, and sets of them are integers with one bit a point. A list is built from
-its end: first what holds for most points, then, on top, again and again the box that puts most points
-right. What the list does not need is taken out at the end. It gives every point what the engine gave.
-"""
+"""From an engine's own functions to the shortest ordered lists of rules found for them, as packs."""
 
 from __future__ import annotations
 
@@ -15,14 +10,16 @@ from typing import NamedTuple
 from .certificate import Parts, canonical_facts, interval_of
 from .errors import PolicyError, Problem
 from .policy import Policy
+from .shortest import shortest
 from .space import Ints
 from .verify.domain import Asked, domain, names
 from .verify.questions import REFUSALS
-from .verify.terms import Explored, Mask, Place, Term, explore, floor_of, multiple_of, size_of, split, values
+from .verify.terms import Mask, Term, everything, floor_of, least, multiple_of, size_of, split, values
+from .verify.traced import Explored, Place, explore
+from .versions import key_text
+from .versions import release as release_of
 
 Fact = str | int | Ints
-Points = int
-"""A set of points: bit `n` is set where point `n` is in it."""
 
 
 class Outcome(NamedTuple):
@@ -57,6 +54,9 @@ class Table(NamedTuple):
     """By fact: values that the vocabulary lacks, each with the engine's name."""
 
 
+#: So many lines of the engine are shown with a rule.
+_MOST_LINES = 3
+
 #: The phase of each table.
 PHASES = {
     "mxfp4": "allocate",
@@ -70,7 +70,7 @@ PHASES = {
 
 
 def tables(root: Path, release: str, policy: Policy) -> tuple[Table, ...]:
-    """Everything that the engine under `root` answers, by table, with the vocabulary's names where it has them.
+    """Everything that the engine under `root` answers, by table, in the vocabulary's names where it has them.
 
     Raises:
         Unlinked: the engine's code cannot be followed.
@@ -112,7 +112,7 @@ def _table(
     return Table(name, tuple(facts), tuple(outcomes), tuple(places), fresh)
 
 
-# --- outcomes -------------------------------------------------------------------------------------------------
+# --- outcomes -----------------------------------------------------------------------------------------------
 
 
 def _cuts(members: Sequence[tuple[Asked, Explored]]) -> dict[str, list[Mask]]:
@@ -163,17 +163,33 @@ def _whole(asked: Asked, explored: Explored) -> Outcome | None:
     if len(asked.sizes) != 1:
         return None
     ((name, _),) = asked.sizes.items()
-    ends = [cell.answer for cell in cells]
-    numbers = [end[0] for end in ends if not isinstance(end, str) and isinstance(end[0], int)]
-    if len(numbers) == len(ends) - 1 and isinstance(ends[-1], str) and numbers == sorted(numbers):
-        return Outcome("align", f"{{{name}: {{snap: [{', '.join(map(str, numbers))}]}}}}")
+    listed = _snapped([(dict(cell.where)[name], cell.answer) for cell in cells])
+    if listed:
+        return Outcome("align", f"{{{name}: {{snap: [{', '.join(map(str, listed))}]}}}}")
     for cell in cells:
         if isinstance(cell.answer, str) or cell.answer[0] is None:
             return None
         multiple = multiple_of(cell.answer[0], dict(cell.where)[name])
-        if multiple and multiple > 1 and all(_rounds(one.answer, dict(one.where)[name], multiple) for one in cells):
+        if (
+            multiple
+            and multiple > 1
+            and all(_rounds(one.answer, dict(one.where)[name], multiple) for one in cells)
+        ):
             return _aligned(asked, {name: multiple})
     return None
+
+
+def _snapped(parts: Sequence[tuple[Mask, tuple[Term | None, ...] | str]]) -> list[int]:
+    """The sizes of a list to which others go up, each the end of its own interval; none if it is no list."""
+    below, listed = 0, []
+    for mask, answer in sorted(parts, key=lambda part: least(part[0])):
+        if isinstance(answer, str):
+            return listed if mask == everything(below + 1) else []
+        if not isinstance(answer[0], int) or mask != everything(below + 1) & ~everything(answer[0] + 1):
+            return []
+        below = answer[0]
+        listed.append(below)
+    return []
 
 
 def _rounds(answer: tuple[Term | None, ...] | str, within: Mask, multiple: int) -> bool:
@@ -244,153 +260,16 @@ def _unsayable(asked: Asked, what: str) -> PolicyError:
     return PolicyError([Problem("E922", said, "report it: the language has to grow")])
 
 
-# --- the shortest list that is found -------------------------------------------------------------------------
+def rules_of(table: Table) -> tuple[Lifted, ...]:
+    """The shortest ordered list found that gives every point of a table what the engine gave."""
+    found = []
+    for when, outcome, numbers in shortest(table.facts, table.outcomes, NOTHING):
+        lines = sorted({table.places[number] for number in numbers})
+        found.append(Lifted(when, outcome, tuple(lines[:_MOST_LINES])))  # type: ignore[arg-type]  # as given
+    return tuple(found)
 
 
-class _Grid:
-    """The points of a table as sets, by value of each fact and by outcome."""
-
-    def __init__(self, table: Table) -> None:
-        self.all: Points = (1 << len(table.facts)) - 1
-        self.values: dict[str, dict[Fact, Points]] = {}
-        self.outcomes: dict[Outcome, Points] = {}
-        for number, (facts, outcome) in enumerate(zip(table.facts, table.outcomes, strict=True)):
-            bit = 1 << number
-            for key, value in facts.items():
-                held = self.values.setdefault(key, {})
-                held[value] = held.get(value, 0) | bit
-            self.outcomes[outcome] = self.outcomes.get(outcome, 0) | bit
-
-    def box(self, when: Mapping[str, frozenset[Fact]], without: str | None = None) -> Points:
-        """The points that meet all conditions, but for one."""
-        points = self.all
-        for key, members in when.items():
-            if key != without:
-                points &= self._any(key, members)
-        return points
-
-    def _any(self, key: str, members: frozenset[Fact]) -> Points:
-        points = 0
-        for value in members:
-            points |= self.values[key][value]
-        return points
-
-
-_Rules = list[tuple[dict[str, frozenset[Fact]], Outcome]]
-
-
-def shortest(table: Table) -> tuple[Lifted, ...]:
-    """An ordered list of rules that gives every point of the table its outcome; the first match decides."""
-    grid = _Grid(table)
-    most = sorted(grid.outcomes, key=lambda outcome: -grid.outcomes[outcome].bit_count())
-    if NOTHING in most:
-        most = [NOTHING]  # what no rule is about can only come last
-    lists = [_pruned(grid, _built(grid, base)) for base in most[:4]]
-    best = min(lists, key=lambda rules: (len(rules), sum(len(when) for when, _ in rules)))
-    taken: Points = 0
-    lifted = []
-    for when, outcome in best:
-        mine = grid.box(when) & ~taken
-        taken |= mine
-        lines = {place for number, place in enumerate(table.places) if mine >> number & 1}
-        if outcome != NOTHING:
-            lifted.append(Lifted(when, outcome, tuple(sorted(lines)[:3])))
-    return tuple(lifted)
-
-
-def _built(grid: _Grid, base: Outcome) -> _Rules:
-    """The list in which `base` is last, and each rule on top of it puts more points right than it breaks."""
-    rules: _Rules = [({}, base)]
-    right = grid.outcomes[base]
-    while right != grid.all:
-        when, outcome = _best(grid, right)
-        box = grid.box(when)
-        rules.insert(0, (when, outcome))
-        right = (right & ~box) | (box & grid.outcomes[outcome])
-    return rules
-
-
-def _best(grid: _Grid, right: Points) -> tuple[dict[str, frozenset[Fact]], Outcome]:
-    """The rule that gains most when it is put on top; of equals the one with fewer conditions."""
-    found: tuple[int, int, dict[str, frozenset[Fact]], Outcome] | None = None
-    nothing = grid.outcomes.get(NOTHING, 0)
-    for outcome, points in grid.outcomes.items():
-        gained, broken = points & ~right, right & ~points
-        if not gained:
-            continue
-        for when in _seeds(grid, gained):
-            grown = _grown(grid, when, gained, broken, nothing)
-            gain = _gain(grid.box(grown), gained, broken, nothing)
-            if found is None or (gain, -len(grown)) > found[:2]:
-                found = gain, -len(grown), grown, outcome
-    assert found is not None
-    return found[2], found[3]
-
-
-def _seeds(grid: _Grid, gained: Points) -> Iterator[dict[str, frozenset[Fact]]]:
-    """Where to begin: each value of each fact, and one point with all that it has."""
-    for key, held in grid.values.items():
-        yield from ({key: frozenset({value})} for value, points in held.items() if points & gained)
-    first = gained & -gained
-    yield {
-        key: frozenset({value}) for key, held in grid.values.items() for value, points in held.items() if points & first
-    }
-
-
-def _gain(box: Points, gained: Points, broken: Points, nothing: Points) -> int:
-    """How many points a box puts right, less those that it breaks; what no rule is about must stay so."""
-    lost = (box & broken).bit_count() + (box & nothing).bit_count() * nothing.bit_length()
-    return (box & gained).bit_count() - lost
-
-
-def _grown(
-    grid: _Grid, when: dict[str, frozenset[Fact]], gained: Points, broken: Points, nothing: Points
-) -> dict[str, frozenset[Fact]]:
-    """The conditions, with the values of each fact chosen that gain more than they break, in turn."""
-    for _ in range(3):
-        before = when
-        for key, held in grid.values.items():
-            others = grid.box(when, without=key)
-            score = {
-                value: _gain(points & others, gained, broken, nothing) for value, points in held.items()
-            }
-            chosen = frozenset(value for value, gain in score.items() if gain > 0)
-            rest = {name: members for name, members in when.items() if name != key}
-            if not chosen or all(gain >= 0 for gain in score.values()):
-                when = rest if chosen else when
-            else:
-                when = {**rest, key: chosen}
-        if when == before:
-            break
-    return when
-
-
-def _pruned(grid: _Grid, rules: _Rules) -> _Rules:
-    """The list without rules and conditions that it does not need."""
-    for number in range(len(rules) - 2, -1, -1):
-        shorter = rules[:number] + rules[number + 1 :]
-        if _is_right(grid, shorter):
-            rules = shorter
-    for number, (when, outcome) in enumerate(rules):
-        for key in tuple(when):
-            less = {name: members for name, members in when.items() if name != key}
-            tried = [*rules[:number], (less, outcome), *rules[number + 1 :]]
-            if _is_right(grid, tried):
-                rules, when = tried, less
-    return rules
-
-
-def _is_right(grid: _Grid, rules: _Rules) -> bool:
-    rest = grid.all
-    for when, outcome in rules:
-        box = grid.box(when) & rest
-        if box & ~grid.outcomes[outcome]:
-            return False
-        rest &= ~box
-    return not rest
-
-
-# --- a pack ---------------------------------------------------------------------------------------------------
+# --- a pack -------------------------------------------------------------------------------------------------
 
 #: What a pack says with `for`: facts without which its phase is about something else.
 _NEEDS = {
@@ -416,21 +295,28 @@ def pack_text(table: Table, rules: Sequence[Lifted], release: str) -> str:
         if all(key in facts for facts in table.facts)
     }
     needs = ", ".join(f"{key}: {_words(members)}" for key, members in shared.items())
+    bound = _bound(release)
     lines = [
-        f"# {table.name}, lifted from the functions of vLLM {release}: what they return, not why. Before this is used:",
-        "# read each rule's lines, write its `why`, give it a name, and run `moe-align verify vllm` once more.",
+        f"# {table.name}, lifted from the functions of vLLM {release}: what they return, not why. Before it",
+        "# is used, read each rule's lines, write its `why`, name it, and run `moe-align verify vllm`.",
         "language: 1",
         f"pack: lifted-{table.name}-{re.sub('[^0-9a-z]+', '-', release)}",
-        *_vocabulary(table, release),
+        *_vocabulary(table, bound),
         f"phase: {PHASES[table.name]}",
-        f"for: {{engine: vllm, {needs}}}",
-        f'covers: {{vllm: "=={release}"}}',
+        f'for: {{engine: vllm, vllm: "=={bound}", {needs}}}',
+        f'covers: {{vllm: "=={bound}"}}',
         "rules:",
     ]
     taken: set[str] = set()
     for rule in rules:
         lines += _rule_lines(rule, held, shared, release, taken)
     return "\n".join(lines) + "\n"
+
+
+def _bound(release: str) -> str:
+    """The release that a version text is treated as, in three numbers."""
+    key = release_of(release).key
+    return key_text(key) if min(key) < 0 else ".".join(map(str, (*key, 0, 0)[: max(3, len(key))]))
 
 
 def _held(table: Table) -> dict[str, set[Fact]]:
@@ -441,14 +327,14 @@ def _held(table: Table) -> dict[str, set[Fact]]:
     return held
 
 
-def _vocabulary(table: Table, release: str) -> Iterator[str]:
+def _vocabulary(table: Table, bound: str) -> Iterator[str]:
     if not table.new:
         return
     yield "vocabulary:"
     for fact, members in table.new.items():
         yield f"  {fact}:"
         for value, name in members:
-            yield f'    {value}: {{aliases: [{{name: "{name}", engine: vllm, vllm: ">={release}"}}]}}'
+            yield f'    {value}: {{aliases: [{{name: "{name}", engine: vllm, vllm: ">={bound}"}}]}}'
 
 
 def _rule_lines(
@@ -506,9 +392,16 @@ def _word(value: Fact) -> str:
     return text if plain else f'"{text}"'
 
 
+def _told(value: Fact) -> str:
+    if not isinstance(value, Ints):
+        return str(value)
+    (piece,) = value.pieces
+    return f"from-{piece.low}" if piece.high is None else f"to-{piece.high}"
+
+
 def _name(rule: Lifted, taken: set[str]) -> str:
     """A name of its own, made of the values that the rule speaks of."""
-    told = [sorted(map(str, members)) for key, members in rule.when.items()]
+    told = [sorted(map(_told, members)) for members in rule.when.values()]
     words = ["-".join(one) for one in told if len(one) <= 2]
     base = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")[:60].strip("-") or "otherwise"
     base = base if rule.when else "otherwise"

@@ -64,8 +64,16 @@ TABLE: dict[str, set[str]] = {
     "coverage": _RULES | {"cases", "decision", "known", "policy", "regions", "routes"},
     "deployment": _RULES | _ANSWERS | _PEOPLE | {"cache"},
     "snapshot": _RULES | _ANSWERS | _PEOPLE | {"cache", "deployment", "moe_align"},
-    "verify": _RULES | {"decision", "load", "policy", "resolve"},
-    "report": _RULES | _ANSWERS | _PEOPLE | _FINDERS | {"cases", "codes", "deployment", "snapshot"},
+    "verify": {"errors"},
+    "shortest": set(),
+    "boxes": {"space"},
+    "certificate": _RULES | {"boxes", "flow", "known", "policy", "resolve", "verify"},
+    "lift": _RULES | {"certificate", "policy", "shortest", "verify"},
+    "report": _RULES
+    | _ANSWERS
+    | _PEOPLE
+    | _FINDERS
+    | {"boxes", "cases", "certificate", "codes", "deployment", "snapshot", "verify"},
 }  # fmt: skip
 
 #: On top of the table: these may import any of it.

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import PolicyError, Problem, did_you_mean
-from ..lift import PHASES, pack_text, shortest, tables
+from ..lift import PHASES, pack_text, rules_of, tables
 from ..verify.sources import found
 from .analysis import OnlyRules
 from .completing import starting
@@ -17,7 +17,8 @@ from .flags import Rules
 from .terminal import MARKUP, note, say
 from .verifying import Release, Tree, Wheel, followed, named_release
 
-EXAMPLE = "moe-align lift vllm --wheel vllm-0.33.0-cp38-abi3-manylinux1_x86_64.whl --out lifted/"
+EXAMPLE = "moe-align lift vllm --help"
+_VLLM_EXAMPLE = "moe-align lift vllm --tree unpacked/ --table mxfp4"
 
 _Table = Annotated[
     list[str] | None,
@@ -30,7 +31,9 @@ _Table = Annotated[
 ]
 _Out = Annotated[
     str | None,
-    typer.Option("--out", metavar="PATH", help="A new file for one table, or a folder, which gets a file each."),
+    typer.Option(
+        "--out", metavar="PATH", help="A new file for one table, or a folder, which gets a file each."
+    ),
 ]
 
 
@@ -55,10 +58,11 @@ def vllm(
     for name in table or there:
         if name not in there:
             raise PolicyError([_no_table(name, said, tuple(there))])
-        lifted = shortest(there[name])
+        lifted = rules_of(there[name])
         if lifted:
             texts[name] = pack_text(there[name], lifted, said)
-        note(f"{name}: {len(there[name].facts):,} points, {len(lifted)} rules")
+        rules_text = "1 rule" if len(lifted) == 1 else f"{len(lifted)} rules"
+        note(f"{name}: {len(there[name].facts):,} points, {rules_text}")
     _write(texts, out)
 
 
@@ -105,7 +109,7 @@ def group() -> Any:
         epilog=f"Example: {EXAMPLE}",
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command("vllm", epilog=f"Example: {EXAMPLE}")(vllm)
+    app.command("vllm", epilog=f"Example: {_VLLM_EXAMPLE}")(vllm)
     # A group of one command would be that command.
     app.callback()(lambda: None)
     return typer.main.get_command(app)

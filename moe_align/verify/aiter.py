@@ -1,6 +1,6 @@
-"""What the contracts of AITER's kernels rest on, looked up in AITER's own sources: numbers, tables, arithmetic.
+"""What the contracts of AITER's kernels rest on, looked up in AITER's own sources.
 
-Files are parsed, never run. A probe names the contract that would be wrong if what it looks for were different.
+Files are parsed, never run. A probe names the contract that would be wrong if what it looks for were other.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from moe_align.verify.terms import Place
+from moe_align.verify.traced import Place
 
 HOLDS, CHANGED, NOT_FOUND = "holds", "changed", "not found"
 
 
 class Probe(NamedTuple):
-    """One look: in the first of `files` that is there, `look` says what it found, and whether it is as meant."""
+    """One look: in the first of `files` that is there, `look` says what it found, and if it is as meant."""
 
     contract: str
     meant: str
@@ -63,7 +63,7 @@ def _probed(root: Path, one: Probe, parsed: dict[str, ast.Module | None]) -> Res
     return Result(one.contract, one.meant, NOT_FOUND, f"not in {' or '.join(one.files)}", None)
 
 
-# --- arithmetic on a declared pad ----------------------------------------------------------------------------
+# --- arithmetic on a declared pad ---------------------------------------------------------------------------
 
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -106,11 +106,11 @@ def _names(node: ast.expr) -> set[str]:
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
 
 
-# --- tables of kernels ----------------------------------------------------------------------------------------
+# --- tables of kernels --------------------------------------------------------------------------------------
 
 
 def _steps(module: ast.Module, lists: Sequence[str], column: int, least: int, most: int) -> Seen | None:
-    """One column of tables of kernels: its least and its greatest number must be as meant, and each a multiple."""
+    """One column of tables of kernels: least and greatest number as meant, all multiples of the least."""
     found: dict[int, int] = {}
     for name, node in _assigned(module):
         if name in lists:
@@ -135,7 +135,7 @@ def _assigned(module: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             yield node.target.id, node.value
 
 
-# --- constants ------------------------------------------------------------------------------------------------
+# --- constants ----------------------------------------------------------------------------------------------
 
 
 def _local(module: ast.Module, function: str, given: Mapping[str, int], name: str, meant: int) -> Seen | None:
@@ -224,7 +224,9 @@ def _says(contract: str, meant: str, file: str, *numbers: int) -> Probe:
     return Probe(f"aiter-contracts/{contract}", meant, files, partial(_numbers, meant=numbers))
 
 
-def _shuffles(contract: str, meant: str, function: str, given: Mapping[str, int], name: str, by: int) -> Probe:
+def _shuffles(
+    contract: str, meant: str, function: str, given: Mapping[str, int], name: str, by: int
+) -> Probe:
     look = partial(_local, function=function, given=given, name=name, meant=by)
     return Probe(f"aiter-contracts/{contract}", meant, _SHUFFLE, look)
 
@@ -273,7 +275,9 @@ PROBES: tuple[Probe, ...] = (
         partial(_constant, name="GPTOSS_SWIGLU_MXFP4_BF16_BOUND", meant=256),
     ),
     _says("flydsl-hidden", "steps of 256", "aiter/ops/flydsl/kernels/mixed_moe_gemm_2stage_common.py", 256),
-    _says("flydsl-intermediate", "tiles of 256 are lowered to 128", "aiter/ops/flydsl/moe_kernels.py", 256, 128),
+    _says(
+        "flydsl-intermediate", "tiles of 256 are lowered to 128", "aiter/ops/flydsl/moe_kernels.py", 256, 128
+    ),
     _says("a4w4-gemm1", "steps of 256", "aiter/ops/flydsl/mxfp4_gemm1_kernels.py", 256),
     _says("a4w4-gemm2", "steps of 256", "aiter/ops/flydsl/mxfp4_gemm2_kernels.py", 256),
     _says(

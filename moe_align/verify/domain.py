@@ -16,7 +16,8 @@ from moe_align.verify import questions as ask
 from moe_align.verify.questions import Engine, link
 from moe_align.verify.stand_ins import Machine
 from moe_align.verify.tables import MORE_MACHINES
-from moe_align.verify.terms import Mask, Place, everything
+from moe_align.verify.terms import Mask, everything
+from moe_align.verify.traced import Place
 
 _MOE = "vllm.model_executor.layers.fused_moe"
 _QUANT = "vllm.model_executor.layers.quantization"
@@ -32,8 +33,8 @@ PADS = {"hidden_pad": everything(0), "intermediate_pad": everything(0)}
 class Asked(NamedTuple):
     """One question: `part` is the part of a policy that must give the same answer.
 
-    `part` is `whole` (all that happens before weights are repacked), or one phase; `sizes` are the open integers
-    with all that each may be. `place` is the function that is asked.
+    `part` is `whole` (all that happens before weights are repacked), or one phase; `sizes` are the open
+    integers with all that each may be. `place` is the function that is asked.
     """
 
     table: str
@@ -116,14 +117,16 @@ def _layers(engine: Engine) -> Iterator[Asked]:
             yield Asked("mxfp4-layer", "model", more, {"hidden": everything(1)}, question, layer)
         weights = _method_place(engine, f"{_QUANT}.mxfp4.Mxfp4MoEMethod", "create_weights")
         for method in ("gpt_oss", "default"):
-            facts = {"scheme": "mxfp4", "method": method, "backend": backend, **_machine(engine)}
+            own = {"scheme": "mxfp4", "method": method, "backend": backend}
             question = partial(_weights, engine, member)
-            yield Asked("mxfp4-weights", "allocate", facts, SIZES, question, weights)
+            yield Asked("mxfp4-weights", "allocate", {**own, **_machine(engine)}, SIZES, question, weights)
     quark = _method_place(engine, f"{_QUANT}.quark.quark_moe.QuarkOCP_MX_MoEMethod", "create_weights")
     for model_type in ("gpt_oss", "other"):
-        facts = {"scheme": "mxfp4", "method": "quark", "model_type": model_type, **_machine(engine)}
+        layer_facts = {"scheme": "mxfp4", "method": "quark", "model_type": model_type}
         question = partial(_quark_weights, engine, model_type)
-        yield Asked("quark-weights", "allocate", facts, EVEN_SIZES, question, quark)
+        yield Asked(
+            "quark-weights", "allocate", {**layer_facts, **_machine(engine)}, EVEN_SIZES, question, quark
+        )
 
 
 _CONFIGS: tuple[tuple[Mapping[str, str], str, str], ...] = (
@@ -179,9 +182,9 @@ def _pads(engine: Engine, told: Mapping[str, int]) -> Iterator[Asked]:
         cls = f"{_QUANT}.mxfp4.Mxfp4MoEMethod"
         for method in ("gpt_oss", "default"):
             facts = {"scheme": "mxfp4", "backend": "CK", "method": method, **_machine(engine)}
-            question = partial(ask.ck_method_pads, engine)
+            told_by_class = partial(ask.ck_method_pads, engine)
             place = _method_place(engine, cls, "apply_monolithic")
-            yield Asked("launch", "launch", facts, PADS, question, place)
+            yield Asked("launch", "launch", facts, PADS, told_by_class, place)
 
 
 _AITER_LAYERS: tuple[tuple[Mapping[str, str], bool], ...] = (
@@ -212,14 +215,19 @@ def _told_pads(root: Path) -> dict[str, int]:
     found = {}
     for file in sorted(root.glob("vllm/models/*/amd/model.py")):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            said: ast.expr | None = None
-            if isinstance(node, ast.keyword) and node.arg == "intermediate_pad":
-                said = node.value
-            elif isinstance(node, ast.Assign) and _targets(node.targets) == ["experts_intermediate_pad"]:
-                said = node.value
+            said = _told_pad(node)
             if isinstance(said, ast.Constant) and isinstance(said.value, int):
                 found[file.parent.parent.name] = said.value
     return found
+
+
+def _told_pad(node: ast.AST) -> ast.expr | None:
+    """What is said to be the padding: an argument of the layer, or the class attribute that is passed on."""
+    if isinstance(node, ast.keyword) and node.arg == "intermediate_pad":
+        return node.value
+    if isinstance(node, ast.Assign) and _targets(node.targets) == ["experts_intermediate_pad"]:
+        return node.value
+    return None
 
 
 def _targets(targets: list[ast.expr]) -> list[str]:
@@ -230,7 +238,7 @@ def _transports(engine: Engine) -> Iterator[Asked]:
     place = _place(engine.tree.get(f"{_MOE}.all2all_utils.maybe_roundup_layer_hidden_size"))
     for transport in ask.transports(engine, _TRANSPORTS):
         for item_bytes, dtype in _ITEMS.items():
-            facts = {"all2all": transport, "act_bytes": item_bytes}
+            facts: dict[str, str | int] = {"all2all": transport, "act_bytes": item_bytes}
             question = partial(_dispatched, engine, transport, dtype)
             yield Asked("transports", "dispatch", facts, {"hidden": everything(1)}, question, place)
 

@@ -54,8 +54,9 @@ def _unpacked(package: str, wheel: Path, into: Path) -> None:
         with zipfile.ZipFile(wheel) as archive:
             names = archive.namelist()
         if not any(name.startswith(f"{package}/") for name in names):
-            holds = sorted({name.partition("/")[0] for name in names if name.endswith(".py") and "/" in name})
-            said = f"`{wheel.name}` has no package `{package}`, but {', '.join(holds[:4]) or 'no package at all'}"
+            modules = [name for name in names if name.endswith(".py") and "/" in name]
+            holds = ", ".join(sorted({name.partition("/")[0] for name in modules})[:4])
+            said = f"`{wheel.name}` has no package `{package}`, but {holds or 'none at all'}"
             raise _fault("E903", said, f"give a wheel of {_PROJECTS[package]}")
         unpack(wheel, into, (f"{package}/", f"{package}_meta/"))
     except (zipfile.BadZipFile, EOFError, OSError, ValueError) as fault:
