@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         gated: bool
         act_dtype: str
         act_scale: str
+        activations: str
         gate_layout: str
         platform: str
         arch: str
@@ -81,6 +82,7 @@ DISCRETE: dict[str, str] = {
     "gated": "whether w13 holds a gate and an up half (`true`) or one up projection",
     "act_dtype": "the type in which activations reach the kernel",
     "act_scale": "whether the scale of FP8 activations is the checkpoint's (`static`) or found as they come",
+    "activations": "the format that the checkpoint wants of activations; `none` leaves them as they are",
     "gate_layout": "how gate and up rows lie in w13: stacked or interleaved",
     "platform": "the hardware platform, as the engine names it",
     "arch": "the GPU architecture; `none` where the platform has none",

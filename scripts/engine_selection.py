@@ -123,7 +123,10 @@ FIRST = ("fp8_block", "nvfp4", "unquantized", "mxfp4", "mxfp4_deepseek")
 QUESTIONS, OTHER_QUESTIONS = 400, 200
 #: Layers to ask about in each of the older releases, and the schemes of which the packs speak there.
 MORE_QUESTIONS = 120
-SCHEMES_OF = {"0.32.0": (*FIRST, "mxfp4_activations"), "0.31.0": ("fp8_block", "unquantized")}
+SCHEMES_OF = {
+    "0.32.0": (*FIRST, "mxfp4_activations", "mxfp4_fp8_activations"),
+    "0.31.0": ("fp8_block", "unquantized"),
+}
 _PLAIN = Layer()
 
 

@@ -641,6 +641,22 @@ def test_where_the_scale_of_activations_is_from(quantization: dict[str, Any], ac
     assert stored(quantization).facts().get("act_scale") == act_scale
 
 
+@pytest.mark.parametrize(
+    ("inputs", "activations"),
+    [
+        (None, "none"),
+        ({"dtype": "fp4", "qscheme": "per_group", "is_dynamic": True}, "mxfp4"),
+        ({"dtype": "fp8_e4m3", "qscheme": "per_tensor"}, "fp8"),
+        ({"dtype": "fp6_e2m3", "qscheme": "per_group"}, None),
+        ({"dtype": "int8", "qscheme": "per_tensor"}, None),
+    ],
+)
+def test_what_quark_wants_of_activations(inputs: dict[str, Any] | None, activations: str | None) -> None:
+    chosen = {"weight": {"dtype": "fp4", "qscheme": "per_group"}, "input_tensors": inputs}
+    read = stored({"quant_method": "quark", "global_quant_config": chosen})
+    assert (read.scheme, read.facts().get("activations")) == ("mxfp4", activations)
+
+
 def test_asymmetric_integers_have_zero_points() -> None:
     assert stored({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True}).zero_points
     assert stored(tensors(weights("int", 4, "group", group_size=32, symmetric=False))).zero_points

@@ -167,6 +167,7 @@ CLASSES: dict[str, Mapping[str, str | int]] = {
     "mxfp4": {"scheme": "mxfp4", "method": "gpt_oss"},
     "mxfp4_deepseek": {"scheme": "mxfp4"},
     "mxfp4_activations": {"scheme": "mxfp4", "method": "online", "has.cutlass_mxfp4": "true"},
+    "mxfp4_fp8_activations": {"scheme": "mxfp4", "method": "quark", "activations": "fp8"},
     "mxfp4_plain": {"scheme": "mxfp4", "method": "compressed_tensors", "has.cutlass_mxfp4": "true"},
 }
 

@@ -42,8 +42,8 @@ class Model:
     `shared_expert_intermediate_size` that of all shared experts together. `moe_layers` and
     `dense_layers` leave out the `mtp_layers`. `gated` experts have a gate and an up projection.
     `scheme`, `method`, `block` (rows × columns of one scale) and `group` (columns of one scale) say
-    how the checkpoint stores the experts, `act_scale` whether it has scales of activations. `source`
-    and `confidence` say where it is known from.
+    how the checkpoint stores the experts, `act_scale` whether it has scales of activations,
+    `activations` which format it wants of them. `source` and `confidence` say where it is known from.
     """
 
     name: str
@@ -70,6 +70,7 @@ class Model:
     group: int | None = None
     zero_points: bool = False
     act_scale: str | None = None
+    activations: str | None = None
     source: str | None = None
     confidence: str | None = None
     notes: tuple[str, ...] = ()
@@ -104,6 +105,7 @@ class Model:
             # One scale over a whole row cuts no shard: to rules it is a group of 1.
             "group": 1 if self.group == -1 else self.group,
             "act_scale": self.act_scale,
+            "activations": self.activations,
         }
         return {key: value for key, value in known.items() if value is not None}
 

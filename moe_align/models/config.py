@@ -200,6 +200,7 @@ def _model(section: Section, family: Family, name: str, quantizer: Document | No
         block=storage.block,
         group=storage.group,
         act_scale=storage.act_scale,
+        activations=storage.activations,
         zero_points=storage.zero_points,
         source=section.document.file,
         confidence="high",

@@ -22,7 +22,8 @@ class Storage:
 
     `block` is rows × columns of one scale, `group` columns of one scale (-1: a whole row), both in
     elements. `zero_points` stands for asymmetric integers, `act_scale` for where the scale of FP8
-    activations is from: `static` or `dynamic`, of weights with one scale.
+    activations is from (`static` or `dynamic`, of weights with one scale), `activations` for what
+    Quark wants of them between MXFP4 weights: `none`, `fp8` or `mxfp4`.
     """
 
     scheme: str | None
@@ -31,6 +32,7 @@ class Storage:
     group: int | None = None
     zero_points: bool = False
     act_scale: str | None = None
+    activations: str | None = None
     note: str | None = None
 
 
@@ -327,6 +329,7 @@ def _storage_of(weights: Format, inputs: Format | None, method: str) -> Storage:
         ),
         zero_points=weights.kind == "int" and not weights.symmetric,
         act_scale=_act_scale(inputs) if scheme == "fp8_tensor" else None,
+        activations=_activations(inputs) if scheme == "mxfp4" and method == "quark" else None,
     )
 
 
@@ -335,6 +338,12 @@ def _act_scale(inputs: Format | None) -> str | None:
     if inputs is None:
         return None
     return "dynamic" if inputs.dynamic else "static"
+
+
+def _activations(inputs: Format | None) -> str | None:
+    if inputs is None:
+        return "none"
+    return {8: "fp8", 4: "mxfp4"}.get(inputs.bits) if inputs.kind == "float" else None
 
 
 def _experts_left_out(quantization: Quantization) -> bool:

@@ -353,13 +353,17 @@ def mxfp4_deepseek(engine: Engine, layer: Layer) -> Chosen:
     return _ask(lambda: (select(config)[0].name,))
 
 
-def mxfp4_activations(engine: Engine, layer: Layer) -> Chosen:
-    """What a layer of MXFP4 weights and activations is given, as for online quantization."""
-    _model(engine, layer)
-    tree, config = engine.tree, _config(engine, layer)
-    select = cast("Callable[..., Any]", tree.get(f"{_MOE}.oracle.mxfp4.select_mxfp4_moe_backend"))
-    key = tree.get(f"{_KEYS}.kMxfp4Dynamic")
-    return _ask(lambda: (select(config, activation_key=key)[0].name,))
+def mxfp4_activations(activation: str) -> Callable[[Engine, Layer], Chosen]:
+    """The question for MXFP4 weights whose class wants activations in the format of this name."""
+
+    def question(engine: Engine, layer: Layer) -> Chosen:
+        _model(engine, layer)
+        tree, config = engine.tree, _config(engine, layer)
+        select = cast("Callable[..., Any]", tree.get(f"{_MOE}.oracle.mxfp4.select_mxfp4_moe_backend"))
+        key = tree.get(f"{_KEYS}.{activation}")
+        return _ask(lambda: (select(config, activation_key=key)[0].name,))
+
+    return question
 
 
 def mxfp4_plain(engine: Engine, layer: Layer) -> Chosen:
@@ -389,6 +393,7 @@ SCHEMES = {
     "unquantized": unquantized,
     "mxfp4": mxfp4,
     "mxfp4_deepseek": mxfp4_deepseek,
-    "mxfp4_activations": mxfp4_activations,
+    "mxfp4_activations": mxfp4_activations("kMxfp4Dynamic"),
+    "mxfp4_fp8_activations": mxfp4_activations("kFp8StaticTensorSym"),
     "mxfp4_plain": mxfp4_plain,
 }
