@@ -49,7 +49,7 @@ def _space(asked: Sequence[Facts], lowest: Mapping[str, int]) -> Space:
 
 
 def _together(asked: Sequence[Facts]) -> Implications:
-    """For each word the words of other facts that it was asked together with; a fact left out may be anything."""
+    """For each word those of other facts that it was asked with; a fact that is left out may be anything."""
     always = set.intersection(*map(set, asked))
     met: dict[tuple[str, str], dict[str, set[str]]] = {}
     for facts in asked:

@@ -181,7 +181,8 @@ def _whole(asked: Asked, explored: Explored) -> Outcome | None:
 
 def _snapped(parts: Sequence[tuple[Mask, tuple[Term | None, ...] | str]]) -> list[int]:
     """The sizes of a list to which others go up, each the end of its own interval; none if it is no list."""
-    below, listed = 0, []
+    below = 0
+    listed: list[int] = []
     for mask, answer in sorted(parts, key=lambda part: least(part[0])):
         if isinstance(answer, str):
             return listed if mask == everything(below + 1) else []

@@ -28,9 +28,10 @@ PAGE = Path(__file__).parents[1] / "docs" / "certificates.md"
 _HEAD = f"""# Certificates
 
 Written by `scripts/certificates.py`, which unpacks a wheel of each release, runs its sizing functions on
-sizes that remember what was done to them, and holds what they are against the built-in rules. `docs/verify.md` says
-what is asked and why it is exact. A point is one choice of the facts of its column. On each, engine and rules
-give the same for all sizes: they are looked at one by one up to {BOUND:,}, which proves the rest.
+sizes that remember what was done to them, and holds what they are against the built-in rules.
+`docs/verify.md` says what is asked and why it is exact. A point is one choice of the facts of its column.
+On each, engine and rules give the same for all sizes: they are looked at one by one up to {BOUND:,}, and that
+proves the rest.
 
 - MXFP4: layer class × backend × activation × platform and architecture. Until 0.18 sizes were rounded in two
   steps, by the layer and by weight creation; their points stand together here.

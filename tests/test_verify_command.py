@@ -18,9 +18,11 @@ from click_result import Result, run
 from engine_tables import MACHINES, members
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from small_engines import NEW, OLD, write
 
 from moe_align import cli, load_policy
+from moe_align.report.shapes import shape
 from moe_align.shortest import shortest
 from moe_align.verify import Unlinked, releases
 from moe_align.verify.questions import REFUSALS
@@ -61,6 +63,15 @@ STEPS = st.lists(
 )
 
 
+_DONE: dict[str, Callable[[Any, int], Any]] = {
+    "+": lambda size, by: size + by,
+    "-": lambda size, by: size - by,
+    "*": lambda size, by: by * size,
+    "//": lambda size, by: size // by,
+    "%": lambda size, by: size % by,
+}
+
+
 def walked(steps: list[Step], size: Any) -> Any:
     """A function of a size as an engine would write it; works on plain and on traced sizes."""
     for sign, by in steps:
@@ -71,14 +82,7 @@ def walked(steps: list[Step], size: Any) -> Any:
         elif sign == "divides":
             size = size if size % by == 0 else size + by
         else:
-            done: dict[str, Callable[[], Any]] = {
-                "+": lambda size=size, by=by: size + by,
-                "-": lambda size=size, by=by: size - by,
-                "*": lambda size=size, by=by: by * size,
-                "//": lambda size=size, by=by: size // by,
-                "%": lambda size=size, by=by: size % by,
-            }
-            size = done[sign]()
+            size = _DONE[sign](size, by)
     return size
 
 
@@ -102,13 +106,13 @@ def test_a_function_of_a_size_is_what_its_terms_say(steps: list[Step], sizes: li
 @given(STEPS, STEPS, st.integers(BOUND + 1, 10**9))
 def test_what_is_proven_holds_beyond_the_bound(one: list[Step], other: list[Step], size: int) -> None:
     first, second = explored(one), explored(other)
-    periods = [pace(cell.answer[0]).period for cell in second.cells if cell.answer[0] is not None]  # type: ignore[arg-type]
+    periods = [pace(cell.answer[0]).period for cell in second.cells if cell.answer[0] is not None]
     seen = [
         (first_cell.answer[0], second_cell.answer[0], both)
         for first_cell, second_cell in product(first.cells, second.cells)
         if (both := dict(first_cell.where)["hidden"] & dict(second_cell.where)["hidden"])
     ]
-    equal = not any(differing(mine, theirs) & both for mine, theirs, both in seen)  # type: ignore[arg-type]
+    equal = not any(differing(mine, theirs) & both for mine, theirs, both in seen)
     common = Explored(first.cells, first.compared | second.compared)
     if equal and is_proven(common, periods):
         assert walked(one, size) == walked(other, size)
@@ -197,14 +201,14 @@ def test_the_list_gives_every_point_its_outcome(
 ) -> None:
     points = [{"one": one, "two": two, "three": three} for one in "abc" for two in "xyz" for three in "12"]
     outcomes: list[object] = [None] * len(points)
-    for one, two, outcome in boxes:
+    for one, two, wanted in boxes:
         for number, point in enumerate(points):
             if point["one"] == one and point["two"] != two:
-                outcomes[number] = outcome
+                outcomes[number] = wanted
     nothing = data.draw(st.sampled_from((None, "none such")))
     rules = shortest(points, outcomes, nothing)
     for point, outcome in zip(points, outcomes, strict=True):
-        matched = [given for when, given, _ in rules if all(point[key] in held for key, held in when.items())]
+        matched = [said for when, said, _ in rules if all(point[key] in held for key, held in when.items())]
         assert (matched[0] if matched else nothing) == outcome
     assert sorted(number for _, _, numbers in rules for number in numbers) == [
         number for number, outcome in enumerate(outcomes) if outcome != nothing
@@ -214,10 +218,12 @@ def test_the_list_gives_every_point_its_outcome(
 # --- small engines -----------------------------------------------------------------------------------------
 
 
-def engine(root: Path, release: str, modules: Mapping[str, str] = NEW, **changed: str) -> Path:
+def engine(
+    root: Path, release: str, modules: Mapping[str, str] = NEW, changed: Mapping[str, str] | None = None
+) -> Path:
     """A small engine that says it is `release`; `changed` replaces text in all of its modules."""
     texts = dict(modules)
-    for old, new in changed.items():
+    for old, new in (changed or {}).items():
         texts = {name: text.replace(old, new) for name, text in texts.items()}
     write(texts, root)
     (root / "vllm" / "_version.py").write_text(_VERSION.format(release), encoding="utf-8")
@@ -282,6 +288,7 @@ def test_a_wrong_multiple_in_one_arch_is_one_box(tmp_path: Path, words: Path) ->
     )
     assert "the rules say hidden × 48 · intermediate × 48 [E910]" in found.stdout
     plain = json.loads(moe_align(f"{line} --json").stdout)
+    Draft202012Validator(shape("verify-vllm")).validate(plain)
     assert (plain["fails"], plain["holds"], plain["of"] - plain["equal"]) == (True, False, 2)
     assert len(plain["findings"][0]["where"]) == 1
     assert moe_align(f"{line} --format github").stdout.startswith("::error file=")
@@ -378,6 +385,9 @@ def test_what_is_installed_is_asked(tmp_path: Path, words: Path, monkeypatch: py
     tree = engine(tmp_path / "e", "0.33.0")
     (tree / "vllm" / "__init__.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
     rules = lifted(tree, words, tmp_path / "lifted")
+    # Beside it lies what it imports: that is no part of the engine.
+    (tree / "aiter").mkdir()
+    (tree / "aiter" / "fused_moe.py").write_text("raise RuntimeError('imported')\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(tree))
     found = moe_align(f"verify vllm --alone --rules {rules} --rules {words}")
     assert found.exit_code == 0, found.stdout + found.stderr
@@ -428,7 +438,9 @@ def test_what_cannot_be_asked_says_so(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_size_used_in_a_way_that_cannot_be_followed(tmp_path: Path) -> None:
-    tree = engine(tmp_path / "e", "0.33.0", **{"return -(-n // by) * by": "return int(n / by + 0.5) * by"})
+    tree = engine(
+        tmp_path / "e", "0.33.0", changed={"return -(-n // by) * by": "return int(n / by + 0.5) * by"}
+    )
     found = moe_align(f"verify vllm --tree {tree}")
     assert found.exit_code == 2
     assert (
@@ -454,7 +466,7 @@ def test_lift_writes_over_nothing(tmp_path: Path, words: Path) -> None:
     assert file.read_text(encoding="utf-8") == before
 
 
-# --- a release that nobody knows: the recipe of docs/verify.md -----------------------------------------------
+# --- a release that nobody knows: the recipe of docs/verify.md ----------------------------------------------
 
 
 def test_the_recipe_for_a_new_release(tmp_path: Path, words: Path) -> None:
@@ -464,12 +476,11 @@ def test_the_recipe_for_a_new_release(tmp_path: Path, words: Path) -> None:
     for file in known.iterdir():
         text = file.read_text(encoding="utf-8")
         file.write_text(text.replace('"==0.32.0"', '">=0.32,<0.33"'), encoding="utf-8")
-    new = engine(
-        tmp_path / "new",
-        "0.33.0",
-        **{'TRITON = "T"\n        def mxfp4': 'TRITON = "T"\n            FRESH = "F"\n        def mxfp4',
-           "by = 8 if": "by = 24 if"},
-    )  # fmt: skip
+    changed = {
+        'TRITON = "T"\n        def mxfp4': 'TRITON = "T"\n            FRESH = "F"\n        def mxfp4',
+        "by = 8 if": "by = 24 if",
+    }
+    new = engine(tmp_path / "new", "0.33.0", changed=changed)
     vocabulary = words / "vocabulary.yaml"
     text = re.sub(r'vllm: "?0\.33\.0"?', 'vllm: "0.32.0"', vocabulary.read_text(encoding="utf-8"))
     vocabulary.write_text(text, encoding="utf-8")
@@ -493,23 +504,19 @@ def test_the_recipe_for_a_new_release(tmp_path: Path, words: Path) -> None:
     assert raised.exit_code == 1
     assert raised.stdout.count("[E910]") == against.stdout.count("[E910]")
 
-    found = moe_align(
-        f"lift vllm --tree {new} --alone --rules {known} --rules {words} --table mxfp4 --out {tmp_path}/new.yaml"
-    )
+    known_rules = f"--alone --rules {known} --rules {words}"
+    found = moe_align(f"lift vllm --tree {new} {known_rules} --table mxfp4 --out {tmp_path}/new.yaml")
     assert found.exit_code == 0, found.stderr
     text = (tmp_path / "new.yaml").read_text(encoding="utf-8")
     assert 'fresh: {aliases: [{name: "FRESH", engine: vllm, vllm: ">=0.33.0"}]}' in text
-    done = moe_align(
-        f"verify vllm --tree {new} --alone --rules {tmp_path}/new.yaml --rules {known} --rules {words}"
-    )
+    with_new = f"--alone --rules {tmp_path}/new.yaml --rules {known} --rules {words}"
+    done = moe_align(f"verify vllm --tree {new} {with_new}")
     assert done.exit_code == 0, done.stdout
-    before = moe_align(
-        f"verify vllm --tree {old} --alone --rules {tmp_path}/new.yaml --rules {known} --rules {words}"
-    )
+    before = moe_align(f"verify vllm --tree {old} {with_new}")
     assert before.exit_code == 0, before.stdout
 
 
-# --- certificates --------------------------------------------------------------------------------------------
+# --- certificates -------------------------------------------------------------------------------------------
 
 
 def rows() -> dict[str, list[str]]:
@@ -538,7 +545,7 @@ def test_the_newest_certificate_counts_what_was_kept() -> None:
     assert rows()[newest][:2] == [f"{mxfp4:,}", f"{unquantized:,}"]
 
 
-# --- AITER ---------------------------------------------------------------------------------------------------
+# --- AITER --------------------------------------------------------------------------------------------------
 
 AITER = {
     "aiter/__init__.py": "",
@@ -546,7 +553,9 @@ AITER = {
     "aiter/fused_moe.py": """
         def fused_moe(x, dtype, use_g1u1, hidden_pad, intermediate_pad):
             assert dtype in [dtypes.fp16, dtypes.bf16]
-            stage1(x, n_pad_zeros=intermediate_pad // 64 * 64 * (2 if use_g1u1 else 1), k_pad_zeros=hidden_pad // 128 * 128)
+            twice = intermediate_pad // 64 * 64
+            stage1(x, n_pad_zeros=intermediate_pad // 64 * 64 * (2 if use_g1u1 else 1))
+            stage1(x, k_pad_zeros=hidden_pad // 128 * 128)
             stage2(x, n_pad_zeros=hidden_pad - hidden_pad // 1, k_pad_zeros=intermediate_pad // 128 * 128)
         BOUND = int(os.getenv("GPTOSS_SWIGLU_MXFP4_BF16_BOUND", "256"))
         """,
@@ -569,6 +578,7 @@ AITER = {
 
 def probed(root: Path) -> dict[tuple[str, str], str]:
     plain = json.loads(moe_align(f"verify aiter --tree {root} --json").stdout)
+    Draft202012Validator(shape("verify-aiter")).validate(plain)
     return {(one["contract"].partition("/")[2], one["meant"]): one["verdict"] for one in plain["probes"]}
 
 

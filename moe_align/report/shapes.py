@@ -348,9 +348,8 @@ def _snapshot_manifest() -> Schema:
     )
 
 
-def _findings() -> Schema:
-    """What `lint` and `prove` found."""
-    finding = _object(
+def _finding() -> Schema:
+    return _object(
         code={"type": "string", "pattern": "^[A-Z][0-9]{3}$"},
         level=_one_of("error", "warning", "note"),
         message=_TEXT,
@@ -363,7 +362,39 @@ def _findings() -> Schema:
         rules=_list(_TEXT),
         fix=_TEXT_OR_NULL,
     )
-    return _object(version=_VERSION, fails=_FLAG, findings=_list(finding))
+
+
+def _findings() -> Schema:
+    """What `lint` and `prove` found."""
+    return _object(version=_VERSION, fails=_FLAG, findings=_list(_finding()))
+
+
+def _verify_vllm() -> Schema:
+    return _object(
+        version=_VERSION,
+        fails=_FLAG,
+        release=_TEXT,
+        against=_TEXT,
+        policy=_TEXT,
+        points=_map(_COUNT),
+        equal=_COUNT,
+        of=_COUNT,
+        left_out=_COUNT,
+        holds=_FLAG,
+        sizes=_object(bound=_COUNT, proven=_FLAG),
+        findings=_list(_finding()),
+    )
+
+
+def _verify_aiter() -> Schema:
+    probe = _object(
+        contract=_TEXT,
+        meant=_TEXT,
+        verdict=_one_of("holds", "changed", "not found"),
+        said=_TEXT,
+        place=_TEXT_OR_NULL,
+    )
+    return _object(version=_VERSION, fails=_FLAG, release=_TEXT_OR_NULL, probes=_list(probe))
 
 
 def _diff() -> Schema:
@@ -426,6 +457,8 @@ _SHAPES: Mapping[str, Callable[[], Schema]] = {
     "diff": _diff,
     "test": _test,
     "fmt": _fmt,
+    "verify-vllm": _verify_vllm,
+    "verify-aiter": _verify_aiter,
     "snapshot-check": _snapshot_check,
     "snapshot-account": _snapshot_account,
     "snapshot-repad": _snapshot_repad,

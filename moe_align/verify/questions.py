@@ -51,7 +51,7 @@ def link(root: Path, machine: Machine) -> Engine:
     """Return the engine under `root` as `machine` would run it."""
     aiter = Aiter()
     stand_ins: dict[str, object] = {}
-    tree = Tree(root, stand_ins)
+    tree = Tree(root, stand_ins, "vllm")
     rocm = f"{machine.arch}:sramecc+:xnack-" if machine.platform == "rocm" else ""
 
     def operator(name: str) -> object:

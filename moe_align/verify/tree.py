@@ -213,10 +213,13 @@ class _Module:
 
 
 class Tree:
-    """An unpacked wheel under `root`; `stand_ins`, by dotted name, are what surrounds the engine."""
+    """An unpacked wheel under `root`; `stand_ins`, by dotted name, are what surrounds the engine.
 
-    def __init__(self, root: Path, stand_ins: Mapping[str, object]) -> None:
-        self._root = root
+    With `package` nothing but that package is linked, whatever else lies under `root`.
+    """
+
+    def __init__(self, root: Path, stand_ins: Mapping[str, object], package: str | None = None) -> None:
+        self._root, self._package = root, package
         self._stand_ins = dict(stand_ins)
         self._modules: dict[str, _Module] = {}
         self._standard = {k: v for k, v in vars(builtins).items() if k not in _HIDDEN}
@@ -257,6 +260,8 @@ class Tree:
 
     def module(self, name: str) -> _Module | None:
         """Return the engine's module called `name`, or `None` if the tree has none."""
+        if self._package not in (None, name.partition(".")[0]):
+            return None
         if name not in self._modules:
             source = _parse(self._root, name)
             if source is None:
