@@ -34,6 +34,7 @@ from .verify.terms import (
     split,
 )
 from .verify.traced import Cell, Explored, Place, explore, is_proven
+from .vocabulary import Vocabulary
 
 Answer = tuple[Term | None, ...] | str
 
@@ -112,8 +113,9 @@ _NOWHERE = Location("", 1, 1)
 class Parts:
     """One policy, cut into the parts that answer questions.
 
-    What values imply is left out everywhere: a fact that forbids another could hide a wrong rule. A part that
-    is one phase allocates what it is given.
+    What values imply is left out everywhere: a fact that forbids another could hide a wrong rule. Nor is
+    anything assumed in a part that is one phase: what is not asked about may be anything. Only what other
+    code of a transport refuses, by facts that its rounding does not see, is left out by the defaults.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -122,23 +124,25 @@ class Parts:
         rule = Rule("plainly", "plainly", "allocate", (), (), Outcome("align"), None, None, None, _NOWHERE)
         plainly = (Pack("plainly", "allocate", (), (), (), (rule,), (), "plainly", _NOWHERE),)
 
-        def only(phase: str, **more: tuple[Pack, ...]) -> Policy:
-            return Policy(stack._replace(phases={**nothing, **more, phase: stack.phases[phase]}))
+        def only(phase: str, words: Vocabulary, **more: tuple[Pack, ...]) -> Policy:
+            phases = {**nothing, **more, phase: stack.phases[phase]}
+            return Policy(stack._replace(phases=phases, vocabulary=words))
 
-        self.vocabulary = stack.vocabulary
+        self.vocabulary = assuming = stack.vocabulary
+        unassuming = Vocabulary(assuming.terms, assuming.groups, {})
         self.policies = {
             "whole": Policy(stack._replace(phases={**stack.phases, "repack": (), "launch": ()})),
-            "model": only("model", allocate=plainly),
-            "dispatch": only("dispatch", allocate=plainly),
-            "allocate": only("allocate"),
-            "launch": only("launch", allocate=plainly),
+            "model": only("model", unassuming, allocate=plainly),
+            "dispatch": only("dispatch", assuming, allocate=plainly),
+            "allocate": only("allocate", unassuming),
+            "launch": only("launch", unassuming, allocate=plainly),
         }
 
     def value(self, scheme: str, key: str, name: str | int, release: str) -> str | int:
         """The value that an engine's name stands for.
 
         Raises:
-            PolicyError: none.
+            PolicyError: there is none.
         """
         facts = Facts.of({"engine": "vllm", "vllm": release, "scheme": scheme, key: name})
         found = known(self.vocabulary, facts).values[key]
@@ -175,12 +179,14 @@ def _mask(accepts: Ints) -> Mask:
 def said(parts: Parts, asked: Asked, release: str) -> tuple[Said, ...]:
     """What the policy answers to a question, for all sizes."""
     facts = {"engine": "vllm", "vllm": release, **_BESIDE.get(asked.part, {}), **asked.facts}
-    if "moe_tp" not in asked.sizes:
-        return tuple(_leaves(parts, asked, facts, asked.sizes))
     found: list[Said] = []
+    if "moe_tp" not in asked.sizes:
+        for part in ("whole", "allocate") if asked.part == "whole" else (asked.part,):
+            found += _leaves(parts, part, facts, asked.sizes)
+        return tuple(found)
     for ranks in parts.ranks():
         shared = {**asked.sizes, "moe_tp": ranks}
-        found += _leaves(parts, asked, {**facts, "moe_tp": least(ranks)}, shared)
+        found += _leaves(parts, asked.part, {**facts, "moe_tp": least(ranks)}, shared)
     return tuple(found)
 
 
@@ -191,10 +197,10 @@ _BESIDE: Mapping[str, Mapping[str, str]] = {
 
 
 def _leaves(
-    parts: Parts, asked: Asked, facts: Mapping[str, str | int], sizes: Mapping[str, Mask]
+    parts: Parts, part: str, facts: Mapping[str, str | int], sizes: Mapping[str, Mask]
 ) -> Iterator[Said]:
     """The answer for every part of what is open: sizes, and facts that the engine's function does not see."""
-    stack = parts.policies[asked.part].stack
+    stack = parts.policies[part].stack
     for leaf in leaves(stack, known(stack.vocabulary, Facts.of(facts)), trace=False):
         where = dict(sizes)
         for key, accepts in leaf.splits.items():
@@ -202,7 +208,7 @@ def _leaves(
             if name in where and isinstance(accepts, Ints):
                 where[name] &= _mask(accepts)
         if all(where.values()):
-            yield from _declared(leaf, where) if asked.part == "launch" else _sized(leaf, asked, where)
+            yield from _declared(leaf, where) if part == "launch" else _sized(leaf, part, where)
 
 
 def _declared(leaf: Leaf, where: Mapping[str, Mask]) -> Iterator[Said]:
@@ -223,19 +229,19 @@ def _pad_term(pad: Pad, name: str) -> Term | None:
     return floored if pad.times == 1 else ("*", floored, pad.times)
 
 
-def _sized(leaf: Leaf, asked: Asked, where: Mapping[str, Mask]) -> Iterator[Said]:
-    phase = "allocate" if asked.part == "whole" else asked.part
+def _sized(leaf: Leaf, part: str, where: Mapping[str, Mask]) -> Iterator[Said]:
+    phase = "allocate" if part == "whole" else part
     rule = next((step.rule for step in leaf.steps if step.phase == phase), leaf.rule)
     if leaf.status != "decided":
         word = f"error: {leaf.error or 'ValueError'}" if leaf.status == "rejected" else leaf.status
         yield Said(where, word, rule)
         return
     dimensions = {"hidden": leaf.flow.hidden, "intermediate_per_partition": leaf.flow.intermediate}
-    walks = [_walked(name, dimensions[name], where[name]) for name in asked.sizes]
+    walks = [_walked(name, dimensions[name], where[name]) for name in where]
     for ways in product(*walks):
-        here = {name: mask for name, (mask, _) in zip(asked.sizes, ways, strict=True)}
+        here = {name: mask for name, (mask, _) in zip(where, ways, strict=True)}
         refused = any(term is None for _, term in ways)
-        yield Said({**where, **here}, "error: ValueError" if refused else tuple(t for _, t in ways), rule)
+        yield Said(here, "error: ValueError" if refused else tuple(t for _, t in ways), rule)
 
 
 def _walked(name: str, dimension: Dimension, whole: Mask) -> list[tuple[Mask, Term | None]]:

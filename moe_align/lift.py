@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,8 +69,10 @@ PHASES = {
 }
 
 
-def tables(root: Path, release: str, policy: Policy) -> tuple[Table, ...]:
+def tables(root: Path, release: str, policy: Policy, wanted: Collection[str] = ()) -> tuple[Table, ...]:
     """Everything that the engine under `root` answers, by table, in the vocabulary's names where it has them.
+
+    With `wanted`, tables of these names alone; others are named and empty.
 
     Raises:
         Unlinked: the engine's code cannot be followed.
@@ -79,7 +81,9 @@ def tables(root: Path, release: str, policy: Policy) -> tuple[Table, ...]:
     parts = Parts(policy)
     found: dict[str, list[tuple[Asked, Explored]]] = {}
     for asked in domain(root):
-        found.setdefault(asked.table, []).append((asked, explore(asked.question, asked.sizes, REFUSALS)))
+        members = found.setdefault(asked.table, [])
+        if not wanted or asked.table in wanted:
+            members.append((asked, explore(asked.question, asked.sizes, REFUSALS)))
     lacking = parts.lacking(names(root), release)
     return tuple(_table(parts, name, members, release, lacking) for name, members in found.items())
 

@@ -352,6 +352,114 @@ def test_an_answer_that_no_rule_can_say(tmp_path: Path, words: Path) -> None:
     assert "intermediate (((intermediate_per_partition + 2) * 2) // 2)" in said.stdout
 
 
+_UNQUANTIZED = "vllm/model_executor/layers/fused_moe/unquantized_fused_moe_method.py"
+
+
+def rounding(body: str) -> dict[str, str]:
+    """An engine whose unquantized layers are rounded by these lines."""
+    head = [
+        "from vllm.utils.math_utils import round_up",
+        "class UnquantizedFusedMoEMethod:",
+        "    def maybe_roundup_sizes(self, hidden, intermediate, act_dtype, moe_parallel_config):",
+    ]
+    return {**NEW, _UNQUANTIZED: "\n".join([*head, *(f"        {line}" for line in body.split("\n"))])}
+
+
+def equal(tree: Path, words: Path, rules: Path) -> bool:
+    return moe_align(f"verify vllm --tree {tree} --alone --rules {rules} --rules {words}").exit_code == 0
+
+
+def test_a_refusal_is_lifted_as_one(tmp_path: Path, words: Path) -> None:
+    body = "if intermediate > 512:\n    raise ValueError\nreturn round_up(hidden, 64), intermediate"
+    tree = engine(tmp_path / "e", "0.33.0", rounding(body))
+    rules = lifted(tree, words, tmp_path / "lifted")
+    text = (rules / "lifted_unquantized.yaml").read_text(encoding="utf-8")
+    assert "    reject: the engine refuses these sizes\n    error: ValueError\n" in text
+    assert "    align: {hidden: 64}\n" in text
+    assert equal(tree, words, rules)
+    changed = text.replace("error: ValueError", "error: NotImplementedError")
+    (rules / "lifted_unquantized.yaml").write_text(changed, encoding="utf-8")
+    found = moe_align(f"verify vllm --tree {tree} --alone --rules {rules} --rules {words}")
+    assert "makes it refused (ValueError)" in found.stdout
+    assert "the rules say refused (NotImplementedError) [E910]" in found.stdout
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return hidden, intermediate + 2", "intermediate_per_partition comes to"),
+        ("return hidden, 512", "intermediate_per_partition comes to 512"),
+        (
+            "return hidden, intermediate if intermediate % 3 else intermediate // 3",
+            "sizes are told apart by what divides them",
+        ),
+    ],
+)
+def test_what_the_language_cannot_say(tmp_path: Path, words: Path, body: str, said: str) -> None:
+    tree = engine(tmp_path / "e", "0.33.0", rounding(body))
+    found = moe_align(f"lift vllm --tree {tree} --alone --rules {words} --table unquantized")
+    assert found.exit_code == 2
+    assert re.search(rf"{_UNQUANTIZED}:\d+: the rule language cannot say .*{said}.* \[E922\]", found.stderr)
+    assert moe_align(f"verify vllm --tree {tree}").exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("pads", "said"),
+    [
+        ("intermediate_pad=7", "a pad of 7, whatever it is"),
+        ("intermediate_pad=pad + 1", "a pad that is neither floored nor multiplied"),
+    ],
+)
+def test_pads_that_the_language_cannot_say(tmp_path: Path, words: Path, pads: str, said: str) -> None:
+    tree = engine(tmp_path / "e", "0.33.0", changed={"intermediate_pad=pad * times": pads})
+    found = moe_align(f"lift vllm --tree {tree} --alone --rules {words} --table launch")
+    assert found.exit_code == 2
+    assert said in found.stderr
+    assert "intermediate_pad" in moe_align(f"verify vllm --tree {tree}").stdout
+
+
+def test_a_pad_that_is_not_passed(tmp_path: Path, words: Path) -> None:
+    changed = {"fused_moe(x, hidden_pad=hidden_pad, intermediate_pad=intermediate_pad)": "fused_moe(x)"}
+    tree = engine(tmp_path / "e", "0.16.0", OLD, changed)
+    found = moe_align(f"lift vllm --tree {tree} --alone --rules {words} --table launch")
+    assert "declare: {hidden_pad: absent, intermediate_pad: absent}" in found.stdout
+    assert "hidden_pad not passed" not in moe_align(f"verify vllm --tree {tree}").stdout
+    later = moe_align(f"verify vllm --tree {tree} --as 0.33.0").stdout
+    assert "makes it hidden_pad not passed · intermediate_pad not passed" in later
+
+
+def test_models_that_set_the_pad_by_themselves(tmp_path: Path, words: Path) -> None:
+    models = {
+        "vllm/models/minimax_m3/amd/model.py": "experts = make(hidden=1, intermediate_pad=0)",
+        "vllm/models/deepseek_v41/amd/model.py": "class M:\n    experts_intermediate_pad = 0",
+        "vllm/models/qwen3_moe/amd/model.py": "x = y = 0\nexperts = make(intermediate_pad=pad)",
+    }
+    tree = engine(tmp_path / "e", "0.33.0", {**NEW, **models})
+    rules = lifted(tree, words, tmp_path / "lifted")
+    text = (rules / "lifted_launch.yaml").read_text(encoding="utf-8")
+    assert "model_type: {not: [deepseek_v41, minimax_m3]}" in text
+    assert "intermediate_pad: zero" in text
+    assert equal(tree, words, rules)
+
+
+def test_rules_are_held_for_all_that_is_open(tmp_path: Path, words: Path) -> None:
+    """One model, and sizes that are told apart by what divides them."""
+    tree = engine(tmp_path / "e", "0.33.0", rounding("return hidden, round_up(intermediate, 32)"))
+    rules = lifted(tree, words, tmp_path / "lifted")
+    (rules / "planted.yaml").write_text(
+        "language: 1\npack: planted\nphase: allocate\nbefore: [lifted-unquantized-0-33-0]\n"
+        "for: {engine: vllm, scheme: unquantized}\n"
+        "rules:\n  - id: odd-model\n"
+        "    when: {model_type: mixtral, intermediate_per_partition: {multiple_of: 96}}\n"
+        "    align: {intermediate: {multiple: 32, at_least: 128}}\n    why: planted\n    source: vllm#1\n",
+        encoding="utf-8",
+    )
+    found = moe_align(f"verify vllm --tree {tree} --alone --rules {rules} --rules {words}")
+    assert found.exit_code == 1
+    assert "`planted/odd-model` unquantized" in found.stdout
+    assert "--intermediate-per-partition 96" in found.stdout
+
+
 # --- where an engine is ------------------------------------------------------------------------------------
 
 

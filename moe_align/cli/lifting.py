@@ -53,7 +53,7 @@ def vllm(
     with found("vllm", wheel, tree) as engine:
         said = named_release(engine, release)
         with followed(said):
-            there = {one.name: one for one in tables(engine.root, said, policy)}
+            there = {one.name: one for one in tables(engine.root, said, policy, table or ())}
     texts = {}
     for name in table or there:
         if name not in there:

