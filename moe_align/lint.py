@@ -160,8 +160,7 @@ def _gaps(regions: Regions) -> Iterator[Finding]:
     """What an allocating pack is about and leaves open, a finding for each pack."""
     phase = regions.phase("allocate")
     for pack in regions.stack.phases["allocate"]:
-        spoken_for = regions.spoken_for(pack)
-        open_boxes = [box for said in spoken_for for part, box in phase.winners(said) if part is None]
+        open_boxes = [box for said in regions.spoken_for(pack) for box in phase.left_open(said)]
         if open_boxes:
             cover = Region.of(regions.space, open_boxes).cover()
             yield Finding(
@@ -259,22 +258,27 @@ def _covered(pack: Pack, key: str) -> VersionSet:
 
 def _hole(phase: Phase, ended: Part, above: Box, key: str, high: tuple[int, ...]) -> tuple[Box, str] | None:
     """A box right above a bound that nothing decides, and the rule of its pack that goes on later."""
-    pieces = list(phase.winners(above))
-    for part, piece in pieces:
-        releases = piece[key]
-        assert isinstance(releases, VersionSet)
-        if part is not None or high not in releases or releases.intervals[0][1] is None:
-            continue
-        hole = piece & piece.space.box({key: VersionSet(releases.intervals[:1])})
-        for later, share in pieces:
-            if (
-                later is not None
-                and later.rule
-                and later.pack is ended.pack
-                and not share.free(key).isdisjoint(hole.free(key))
-            ):
-                return hole, later.address
-    return None
+    holes = [hole for piece in phase.left_open(above) if (hole := _from(piece, key, high)) is not None]
+    if not holes:
+        return None
+    heirs = [
+        (later.address, share.free(key))
+        for later, share in phase.winners(above)
+        if later is not None and later.rule and later.pack is ended.pack
+    ]
+    return next(
+        ((hole, heir) for hole in holes for heir, share in heirs if not share.isdisjoint(hole.free(key))),
+        None,
+    )
+
+
+def _from(piece: Box, key: str, release: tuple[int, ...]) -> Box | None:
+    """The part of a box in the releases from one on, up to where the first interval ends."""
+    releases = piece[key]
+    assert isinstance(releases, VersionSet)
+    if release not in releases or releases.intervals[0][1] is None:
+        return None
+    return piece & piece.space.box({key: VersionSet(releases.intervals[:1])})
 
 
 # --- contracts ----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 from . import facts as keys
 from .facts import Facts
 from .packs import PHASES, Condition, Pack, Rule
-from .space import Box, FactSet, Index, Ints, Space, Values, VersionSet, outside
+from .space import FEW, Box, FactSet, Index, Ints, Space, Values, VersionSet, outside
 from .stack import Stack
 from .versions import key_text
 from .vocabulary import Vocabulary
@@ -56,7 +56,21 @@ class Phase:
 
     def winners(self, box: Box, after: int = -1) -> Iterator[tuple[Part | None, Box]]:
         """The parts behind place `after` that match in `box`, each with its share; `None` where none does."""
-        return shares(box, [(part, asked) for part, asked in self.near(box) if part.place > after])
+        asking = [(part, asked) for part, asked in self.near(box) if part.place > after]
+        if len(asking) <= FEW:
+            yield from shares(box, asking)
+            return
+        asking = [(part, asked) for part, asked in asking if not box.isdisjoint(asked)]
+        yield from ((None, piece) for piece in outside([box], [asked for _, asked in asking]))
+        for part, asked in asking:
+            share = box & asked
+            earlier = [taken for other, taken in self.near(share) if after < other.place < part.place]
+            yield from ((part, piece) for piece in outside([share], earlier))
+
+    def left_open(self, box: Box) -> Iterator[Box]:
+        """What of `box` no part asks for, lazily, as disjoint boxes."""
+        for part in self._index.apart(box):
+            yield from outside([part], [asked for _, asked in self.near(part)])
 
 
 def shares(box: Box, asking: Sequence[tuple[Part, Box]]) -> Iterator[tuple[Part | None, Box]]:
@@ -98,7 +112,7 @@ class Regions:
         """What the packs of a phase are about and none of its rules decides, as boxes, lazily."""
         for pack in self.stack.phases[phase]:
             for box in self.spoken_for(pack):
-                yield from (piece for part, piece in self.phase(phase).winners(box) if part is None)
+                yield from self.phase(phase).left_open(box)
 
 
 def space_of(stacks: Sequence[Stack]) -> Space:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from moe_align.space.box import Box as Box
     from moe_align.space.box import Space as Space
     from moe_align.space.implications import Implications as Implications
+    from moe_align.space.index import FEW as FEW
     from moe_align.space.index import Index as Index
     from moe_align.space.ints import Ints as Ints
     from moe_align.space.region import Region as Region
@@ -25,6 +26,7 @@ _HOMES = {
     "Box": "space.box",
     "FactSet": "space.sets",
     "Implications": "space.implications",
+    "FEW": "space.index",
     "Index": "space.index",
     "Ints": "space.ints",
     "Member": "space.sets",

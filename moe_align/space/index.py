@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from moe_align.space.box import Box
 from moe_align.space.values import Values
+
+#: So many boxes are looked at one by one.
+FEW = 200
 
 
 class Index:
@@ -38,6 +41,24 @@ class Index:
         if fewest is None:
             return list(range(len(self.boxes)))
         return sorted({position for positions in fewest for position in positions})
+
+    def apart(self, box: Box) -> Iterator[Box]:
+        """`box` in disjoint parts, each of which can meet few of the boxes; the whole, where they are few.
+
+        It is cut along the fact with the most values: one part for each that boxes name, one for the rest.
+        """
+        if len(self.near(box)) <= FEW or not self._by_value:
+            yield box
+            return
+        fact = max(self._by_value, key=lambda one: len(self._by_value[one]))
+        members = box[fact]
+        assert isinstance(members, Values)
+        named = sorted(members.members & self._by_value[fact].keys())
+        parts = [Values.of([value]) for value in named] + [members - Values.of(named)]
+        for part in parts:
+            cut = box & box.space.box({fact: part})
+            if not cut.is_empty:
+                yield cut
 
     def _candidates(self, fact: str, members: Values) -> list[list[int]]:
         by_value = self._by_value[fact]

@@ -382,7 +382,7 @@ def test_all_kinds_of_answers_are_cases(project: Path) -> None:
         'for: {engine: vllm, scheme: theirs}\ncovers: {vllm: ">=0.30,<0.34"}\n'
         "vocabulary: {scheme: {theirs: {note: another}}}\n"
         "rules:\n"
-        "  - {id: refused, when: {lora: true}, reject: no LoRA here, why: the kernel has none, source: us#1}\n"
+        "  - {id: refused, when: {lora: true}, reject: no LoRA here, why: no kernel has it, source: us#1}\n"
         "  - {id: some, when: {platform: rocm}, align: 64, why: the tile, source: us#1}\n"
         "  - {id: rest, align: 32, why: half a tile, source: us#1}\n",
         encoding="utf-8",

@@ -11,7 +11,7 @@ import pytest
 from moe_align import Facts, Policy, load_policy
 from moe_align.cache import cached_models
 from moe_align.diff import Difference, diff
-from moe_align.report.diff import diff_findings, diff_plain, diff_text, receipt
+from moe_align.report.diff import diff_plain, diff_text, receipt
 
 ROOT = Path(__file__).parents[2]
 

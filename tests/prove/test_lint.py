@@ -13,6 +13,7 @@ from moe_align.lint import lint
 from moe_align.packs import PHASES
 from moe_align.regions import Regions, facts_of, friendly
 from moe_align.reviewed import reviewed, unreviewed
+from moe_align.space import FEW, Index, Ints, Region, Space, outside
 
 HEAD = """language: 1
 pack: {pack}
@@ -181,3 +182,48 @@ def test_a_problem_is_a_finding() -> None:
 def test_facts_of_a_point_leave_out_what_is_assumed() -> None:
     stack = load_policy(environ={}).stack
     assert facts_of(stack, {"engine": "vllm", "tp": 1, "backend": "aiter"}) == Facts(backend="aiter")
+
+
+# --- many rules ---------------------------------------------------------------------------------------------
+
+
+def many(count: int, backends: int = 24) -> str:
+    """Rules by backend, of which those for the last are missing."""
+    names = [f"kernel_{number}" for number in range(backends)]
+    words = "".join(f"    {name}: {{note: one of many}}\n" for name in names)
+    rules = "".join(
+        f"  - {{id: r{number}, when: {{backend: {names[number % (backends - 1)]}, "
+        f"intermediate_per_partition: {{min: {count - number}}}}}, align: {64 + number}, "
+        "why: so, source: u#1}\n"
+        for number in range(count)
+    )
+    return (
+        "language: 1\npack: mine\nphase: allocate\nfor: {engine: vllm, scheme: ours}\n"
+        f"vocabulary:\n  scheme: {{ours: {{note: our own}}}}\n  backend:\n{words}rules:\n{rules}"
+    )
+
+
+def test_many_rules_are_looked_at_apart_and_nothing_is_lost(tmp_path: Path) -> None:
+    """What is left open is the same whether boxes are cut apart first or not."""
+    file = tmp_path / "mine.yaml"
+    file.write_text(many(240), encoding="utf-8")
+    regions = Regions(load_policy(file, environ={}).stack)
+    (pack,) = [pack for pack in regions.stack.phases["allocate"] if pack.name == "mine"]
+    (box,) = regions.spoken_for(pack)
+    phase = regions.phase("allocate")
+    assert len(list(phase.near(box))) > FEW
+    asking = [part for part in phase.parts if part.pack is pack]
+    left = Region.of(regions.space, phase.left_open(box))
+    plain = Region.of(regions.space, outside([box], [asked for part in asking for asked in part.asked]))
+    assert left == plain
+    assert not left.is_empty
+    won = [(part, share) for part, share in phase.winners(box) if part is not None]
+    for part in asking:
+        shares = [share for winner, share in won if winner is part]
+        assert Region.of(regions.space, shares) == Region.of(regions.space, phase.decided(part, box))
+
+
+def test_boxes_without_words_are_not_cut_apart() -> None:
+    space = Space({"tp": Ints.between(1, None)})
+    index = Index(space.box({"tp": Ints.between(number, None)}) for number in range(2, FEW + 3))
+    assert list(index.apart(space.box())) == [space.box()]
