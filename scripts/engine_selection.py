@@ -121,12 +121,10 @@ SWITCHES: tuple[dict[str, str], ...] = (
 FIRST = ("fp8_block", "nvfp4", "unquantized", "mxfp4", "mxfp4_deepseek")
 #: Layers to ask about in the newest release: of these schemes, and of every other one.
 QUESTIONS, OTHER_QUESTIONS = 400, 200
-#: Layers to ask about in each of the older releases, and the schemes of which the packs speak there.
-MORE_QUESTIONS = 120
-SCHEMES_OF = {
-    "0.32.0": (*FIRST, "mxfp4_activations", "mxfp4_fp8_activations"),
-    "0.31.0": ("fp8_block", "unquantized"),
-}
+#: Layers to ask about in each of the older releases, alike, and the schemes that no pack speaks of there.
+MORE_QUESTIONS, OTHER_MORE_QUESTIONS = 120, 60
+MXFP4 = ("mxfp4", "mxfp4_deepseek", "mxfp4_activations", "mxfp4_fp8_activations", "mxfp4_plain")
+UNSAID = {"0.32.0": (), "0.31.0": ("nvfp4", *MXFP4)}
 _PLAIN = Layer()
 
 
@@ -178,8 +176,8 @@ def backends(root: Path) -> dict[str, list[str]]:
 
 
 def number(release: str, scheme: str) -> int:
-    if release in SCHEMES_OF:
-        return MORE_QUESTIONS
+    if release in UNSAID:
+        return MORE_QUESTIONS if scheme in FIRST else OTHER_MORE_QUESTIONS
     return QUESTIONS if scheme in FIRST else OTHER_QUESTIONS
 
 
@@ -193,7 +191,8 @@ def main() -> None:
     found = {
         release: {
             scheme: questions(options.wheels / release, scheme, number(release, scheme))
-            for scheme in SCHEMES_OF.get(release, SCHEMES)
+            for scheme in SCHEMES
+            if scheme not in UNSAID.get(release, ())
         }
         for release in options.releases
     }
