@@ -442,6 +442,30 @@ def test_models_that_set_the_pad_by_themselves(tmp_path: Path, words: Path) -> N
     assert equal(tree, words, rules)
 
 
+def test_a_rounding_that_asks_first_is_one_multiple(tmp_path: Path, words: Path) -> None:
+    by = "64 // act_dtype.itemsize"
+    rounded = f"round_up(hidden_size, {by})"
+    asking = {f"return {rounded}": f"return hidden_size if hidden_size % ({by}) == 0 else {rounded}"}
+    tree = engine(tmp_path / "e", "0.33.0", changed=asking)
+    rules = lifted(tree, words, tmp_path / "lifted")
+    text = (rules / "lifted_transports.yaml").read_text(encoding="utf-8")
+    assert "align: {hidden: {bytes: 64}}" in text
+    assert "align: {hidden: {snap: [4096]}}" in text
+    assert equal(tree, words, rules)
+
+
+@pytest.mark.parametrize(
+    "rounded",
+    ["4096 if hidden_size > 64 else round_up(hidden_size, 32)", "hidden_size if hidden_size > 64 else 64"],
+)
+def test_a_transport_that_the_language_cannot_say(tmp_path: Path, words: Path, rounded: str) -> None:
+    changed = {"return round_up(hidden_size, 64 // act_dtype.itemsize)": f"return {rounded}"}
+    tree = engine(tmp_path / "e", "0.33.0", changed=changed)
+    found = moe_align(f"lift vllm --tree {tree} --alone --rules {words} --table transports")
+    assert found.exit_code == 2
+    assert "hidden comes to " in found.stderr
+
+
 def test_rules_are_held_for_all_that_is_open(tmp_path: Path, words: Path) -> None:
     """One model, and sizes that are told apart by what divides them."""
     tree = engine(tmp_path / "e", "0.33.0", rounding("return hidden, round_up(intermediate, 32)"))
@@ -720,6 +744,23 @@ def test_a_changed_number_fails_and_an_absent_kernel_does_not(tmp_path: Path) ->
     text = fused.read_text(encoding="utf-8").replace("hidden_pad - hidden_pad // 1", "hidden_pad // 64 * 64")
     fused.write_text(text, encoding="utf-8")
     assert moe_align(f"verify aiter --tree {root}").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("pads", "verdict"),
+    [
+        ("n_pad_zeros=intermediate_pad // 64 * 128", "holds"),
+        ("n_pad_zeros=(intermediate_pad // 64 + intermediate_pad // 64) * 64", "holds"),
+        ("n_pad_zeros=floored(intermediate_pad)", "changed"),
+        ("n_pad_zeros=intermediate_pad // tile * 64", "changed"),
+        ("n_pad_zeros=intermediate_pad // 0", "changed"),
+        ("n_pad_zeros=intermediate_pad // 64.0", "changed"),
+        ("n_pad_zeros=tokens", "not found"),
+    ],
+)
+def test_a_pad_is_known_by_what_it_comes_to(tmp_path: Path, pads: str, verdict: str) -> None:
+    root = write({**AITER, "aiter/fused_moe.py": f"stage1(x, {pads})"}, tmp_path)
+    assert probed(root)["ck-tile-stage1-pads", "intermediate_pad floored to 64, then doubled"] == verdict
 
 
 def test_every_probe_names_a_contract() -> None:
