@@ -97,11 +97,20 @@ def covering(phase: Phase, part: Part) -> tuple[Part, ...]:
 def _is_redundant(phase: Phase, part: Part, name: str) -> bool:
     """Whether everything that the rule decides would come out the same without it."""
     assert part.rule is not None
-    return all(
-        _same(part.rule.outcome, other, name)
-        for box in phase.decided(part)
-        for other, _ in phase.winners(box, part.place)
-    )
+    outcome = part.rule.outcome
+    for box in phase.decided(part):
+        # The next rule that meets the box wins some of it: as a rule that says enough.
+        following = (
+            other
+            for other, asked in phase.near(box)
+            if other.place > part.place and not asked.isdisjoint(box)
+        )
+        heir = next(following, None)
+        if heir is not None and not _same(outcome, heir, name):
+            return False
+        if not all(_same(outcome, other, name) for other, _ in phase.winners(box, part.place)):
+            return False
+    return True
 
 
 def _same(outcome: Outcome, other: Part | None, phase: str) -> bool:
