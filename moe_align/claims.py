@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain
 
 from .findings import Finding, region_text
 from .load.claims import Claim
 from .packs import DIMENSIONS
-from .prove import witness
+from .points import MOST_LAUNCHES, Point, real, sayable
 from .regions import Regions, box_of
-from .routes import Route, routes, sizes_that_become
+from .resolve import Leaf
+from .routes import Route, confirmed, routes, sizes_that_become, ways
 from .space import Box, Ints
 from .stack import Stack
 
@@ -21,25 +24,68 @@ def claim_findings(stack: Stack, claims: Iterable[Claim]) -> Iterator[Finding]:
         broken = next(_broken(regions, claim), None)
         if broken is None:
             continue
-        route, box = broken
+        rule, box, point = broken
         said = "always" if claim.always else "never"
         why = f": {claim.why}" if claim.why else ""
         yield Finding(
             "K810",
             f"breaks the claim `{claim.id}`, which must {said} hold{why}",
             claim.location,
-            route.rule.address if route.rule else None,
+            rule,
             where=region_text([box]),
-            facts=witness(regions, box),
+            facts=point,
             rules=(claim.id,),
         )
 
 
-def _broken(regions: Regions, claim: Claim) -> Iterator[tuple[Route, Box]]:
-    for route in routes(regions, box_of(regions.space, claim.when), "allocate"):
-        for box in _breaking(route, claim):
-            if not box.is_empty:
-                yield route, box
+def _broken(regions: Regions, claim: Claim) -> Iterator[tuple[str | None, Box, Point]]:
+    """The rules behind decisions that break a claim, each with where, and facts that show it."""
+    shows = partial(_breaks, claim=claim)
+    for within in sayable(regions, [box_of(regions.space, claim.when)]):
+        for route, suspect, boxes in _suspects(regions, claim, within):
+            for box in chain([suspect], boxes):
+                point = real(regions, box, shows, tries=MOST_LAUNCHES)
+                if point is not None:
+                    yield (route.rule.address if route.rule else None), box, point
+
+
+def _suspects(regions: Regions, claim: Claim, within: Box) -> Iterator[tuple[Route, Box, Iterable[Box]]]:
+    """Routes that may break a claim, with where they may, and, lazily, where they surely do."""
+    if claim.sizes and (not claim.statuses or not claim.always):
+        # Only decisions count: they are quickly found by what sizes may become.
+        for way in ways(regions, within, "allocate", ()):
+            rule = next((rule for _, _, rule in way.trail if rule and rule.phase == "allocate"), None)
+            for box in _breaking(way, claim) if rule else ():
+                if rule is not None and not box.is_empty:
+                    yield way, box, confirmed(regions, way, box, regions.part(rule))
+        return
+    # Who chooses the backend can be refused for it, so both are asked.
+    for select in (False, True) if "backend" not in within.sets else (False,):
+        for route in routes(regions, within, "allocate", select=select):
+            for box in _breaking(route, claim):
+                if not box.is_empty:
+                    yield route, box, ()
+
+
+def _breaks(found: tuple[Leaf, ...], claim: Claim) -> bool:
+    """Whether all these decisions do what a claim says must not be."""
+    return all(_counts(leaf, claim) and _is_so(leaf, claim) != claim.always for leaf in found)
+
+
+def _counts(leaf: Leaf, claim: Claim) -> bool:
+    """Whether a claim is about such decisions: one of sizes alone says nothing of refusals."""
+    return leaf.status == "decided" or bool(claim.statuses) or not claim.sizes
+
+
+def _is_so(leaf: Leaf, claim: Claim) -> bool:
+    """Whether a decision is as the claim says."""
+    if claim.statuses and leaf.status not in claim.statuses:
+        return False
+    if claim.sizes and leaf.status != "decided":
+        return False
+    sizes = {key: leaf.flow.of(name).created for name, key in DIMENSIONS.items()}
+    made = ((sizes[condition.key], condition) for condition in claim.sizes)
+    return all(size is not None and size.size in condition.accepts for size, condition in made)
 
 
 def _breaking(route: Route, claim: Claim) -> Iterator[Box]:

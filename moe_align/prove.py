@@ -1,42 +1,45 @@
-"""Claims about every decision of a stack: contracts, sizes and pads, and what users say must always hold.
+"""Claims about every decision of a stack: contracts, sizes and pads.
 
 Exact over all facts: sizes by intervals and residues, over every way through the phases. The numbers
-that multiples are made of (`routes.TRIED`) take the values that are listed there, and no others.
+that multiples are made of take the values that `routes.tried` lists, and no others; launches those of
+`points`. Every finding comes with a point that the resolver was asked about.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import chain, islice
+from functools import partial
+from itertools import islice
 
-from .findings import MOST_BOXES, Finding, region_text
-from .flow import Dimension, number
-from .known import Known
-from .packs import BREAKS, DIMENSIONS, NATIVE, Contract, Demand, Pad, Rule
-from .regions import Part, Phase, Regions, boxes_of, facts_of, friendly
-from .routes import (
-    CHANGED,
-    OPEN,
-    Route,
-    applied,
-    confirmed,
-    entered,
-    fixed,
-    size_after,
-    sizes_that_become,
-    sizes_where,
-    ways,
+from .contracts import checks
+from .demands import (
+    NOWHERE,
+    PADS,
+    against,
+    can_mislead,
+    can_refuse,
+    misread,
+    misread_in,
+    too_large,
+    too_small,
 )
-from .space import Box, Ints, Space
+from .findings import MOST_BOXES, Finding, region_text
+from .flow import Dimension
+from .layers import BUILT_IN
+from .packs import BREAKS, DIMENSIONS, NATIVE, Contract, Demand, Pack, Pad, Rule
+from .points import MOST_LAUNCHES, Point, Shows, chosen, real, sayable
+from .regions import CHANGED, Part, Phase, Regions, boxes_of
+from .resolve import Leaf
+from .routes import OPEN, Route, applied, confirmed, ways
+from .space import Box, Ints, Values
+from .space.sets import contains
 from .stack import Stack
-from .vocabulary import Vocabulary
 
 #: What a broken contract comes to: its code, how bad it is, and in a word.
 _BREAKS = {
     "silent": ("K801", "error", "unsafe"),
-    "raises": ("K802", "warning", "raises"),
+    "raises": ("K802", "note", "raises"),
     "slow": ("K803", "note", "slow"),
 }
 
@@ -45,61 +48,77 @@ _BREAKS = {
 class Broken:
     """Decisions of one rule that break one contract.
 
-    `local` is where, by the sizes as they enter the rule's phase; `point` a box of facts as they enter
-    the first phase, every point of which breaks it.
+    `local` is where, by the sizes as they enter the rule's phase, `point` facts for `resolve` that show
+    it. With `default` the engine comes to it without being asked for the backend. A contract that is not
+    silent is broken by the rule's pack, of which this rule is the first found.
     """
 
     contract: Contract
     rule: Rule
     local: tuple[Box, ...]
-    point: Box
+    point: Point
+    default: bool = False
 
 
-def prove(stack: Stack, breaks: Collection[str] = ("silent",)) -> tuple[Finding, ...]:
+def prove(stack: Stack, mirrors: Collection[str] = ("silent",)) -> tuple[Finding, ...]:
     """Every claim that does not hold of the decisions of a stack, with where and a point of it.
 
-    `breaks` are the kinds of contracts to look at: what breaks loudly (`raises`) or is only `slow` is
-    for those who ask.
+    Rules of nearer layers are held against every contract, built-in ones, which say what an engine does
+    anyway, against contracts of the kinds in `mirrors`: what breaks loudly there is no fault of a rule.
     """
     regions = Regions(stack)
-    return (*contract_findings(regions, breaks), *size_findings(regions))
+    return (*contract_findings(regions, mirrors), *size_findings(regions), *choice_findings(regions))
 
 
 # --- contracts ----------------------------------------------------------------------------------------------
 
 
-def contract_findings(regions: Regions, breaks: Collection[str] = BREAKS) -> Iterator[Finding]:
-    """A finding for each contract of these kinds and each rule whose decisions break it."""
-    for broken in broken_contracts(regions, breaks):
+def contract_findings(regions: Regions, mirrors: Collection[str] = BREAKS) -> Iterator[Finding]:
+    """A finding for each silent contract and each rule whose decisions break it.
+
+    Whoever comes to break another contract is told at the start: for those one finding, a note, stands
+    for all rules of a pack.
+    """
+    for broken in broken_contracts(regions, mirrors):
         code, level, word = _BREAKS[broken.contract.breaks]
-        if broken.rule.phase == "launch":
+        of_pack = broken.contract.breaks != "silent"
+        if broken.rule.phase == "launch" and level == "error":
             code = "K804"
+        by_default = " (the engine chooses the backend itself)" if broken.default else ""
         yield Finding(
             code,
-            f"{word}: {broken.contract.address} does not hold: {broken.contract.why}",
+            f"{word}: {broken.contract.address} does not hold: {broken.contract.why}{by_default}",
             broken.rule.location,
-            broken.rule.address,
+            broken.rule.pack if of_pack else broken.rule.address,
             level,
             where=region_text(broken.local),
-            facts=witness(regions, broken.point),
-            rules=(broken.contract.address,),
+            facts=broken.point,
+            rules=(broken.contract.address, *([broken.rule.address] if of_pack else [])),
         )
 
 
-def broken_contracts(regions: Regions, breaks: Collection[str] = BREAKS) -> Iterator[Broken]:
-    """Every contract that some decision breaks, by contract and rule.
+def broken_contracts(regions: Regions, mirrors: Collection[str] = BREAKS) -> Iterator[Broken]:
+    """Every contract that some decision breaks, by contract and rule, or by contract and pack.
+
+    Built-in rules are held against contracts of the kinds in `mirrors` alone.
 
     Contracts that demand nothing of sizes or pads are about facts of the caller, not about decisions.
     """
+    packs = [pack for phase in regions.stack.phases.values() for pack in phase]
+    built_in = {pack.name for pack in packs if pack.layer == BUILT_IN}
+    nearer = any(pack.layer != BUILT_IN for pack in packs)
     for pack in regions.stack.contracts:
         for contract in pack.contracts:
-            if contract.breaks not in breaks:
+            if contract.breaks not in mirrors and not nearer:
                 continue
-            found: dict[str, Broken] = {}
-            for box in boxes_of(regions.space, (*pack.needs, *contract.when), contract.unless):
-                for broken in chain(_by_sizes(regions, contract, box), _by_pads(regions, contract, box)):
-                    found.setdefault(broken.rule.address, broken)
-            yield from found.values()
+            found = set() if contract.breaks in mirrors else set(built_in)
+            boxes = boxes_of(regions.space, (*pack.needs, *contract.when), contract.unless)
+            for box in sayable(regions, boxes):
+                case = _Case(
+                    regions, contract, box, _unchanged(box), found, _alone(regions.stack, pack, contract)
+                )
+                yield from _by_sizes(case)
+                yield from _by_pads(case)
 
 
 def _unchanged(box: Box) -> Box:
@@ -107,23 +126,86 @@ def _unchanged(box: Box) -> Box:
     return box.space.box({fact: members for fact, members in box.sets.items() if fact not in CHANGED})
 
 
-def _by_sizes(regions: Regions, contract: Contract, box: Box) -> Iterator[Broken]:
-    demands = [demand for demand in contract.demands if demand.of in DIMENSIONS]
-    if not demands:
-        return
-    kept = _unchanged(box)
-    for name in ("allocate", "repack"):
-        phase = regions.phase(name)
-        for part, asked in phase.near(kept):
+def _alone(stack: Stack, pack: Pack, contract: Contract) -> Stack:
+    """The stack with one contract."""
+    one = Pack(pack.name, None, pack.needs, pack.covers, (), (), (contract,), pack.layer, pack.location)
+    return stack._replace(contracts=(one,))
+
+
+Claim = Callable[[Route], Iterator[Box]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """One contract in one box of where it speaks, and the rules and packs that are known to break it."""
+
+    regions: Regions
+    contract: Contract
+    box: Box
+    kept: Box
+    found: set[str]
+    stack: Stack
+
+    @property
+    def is_loud(self) -> bool:
+        return self.contract.breaks != "silent"
+
+    def about(self, part: Part) -> str:
+        return part.pack.name if self.is_loud else part.address
+
+    def broken(
+        self,
+        part: Part,
+        local: Callable[[], Iterable[Box]],
+        within: Box,
+        last: str,
+        claim: Claim,
+        also: tuple[Part, ...] = (),
+    ) -> Broken | None:
+        """How `part` breaks the contract for the facts of `within`, if it does; `local` says where."""
+        rule = part.rule
+        assert rule is not None
+        shows = partial(_shows, stack=self.stack, rule=rule)
+        found = point_of(self.regions, part, within, last, claim, shows, also)
+        if found is None:
+            return None
+        box, point = found
+        self.found.add(self.about(part))
+        by_default = None if self.is_loud else chosen(self.regions, box, point, shows)
+        shown = (box,) if self.is_loud else local()
+        return Broken(self.contract, rule, tuple(shown), by_default or point, by_default is not None)
+
+
+def _shows(found: tuple[Leaf, ...], stack: Stack, rule: Rule) -> bool:
+    """Whether all these decisions are a rule's and break the one contract of a stack."""
+    return all(
+        leaf.status == "decided"
+        and any(step.rule is rule for step in leaf.steps)
+        and any(check.holds is False for check in checks(stack, leaf))
+        for leaf in found
+    )
+
+
+def _by_sizes(case: _Case) -> Iterator[Broken]:
+    demands = [demand for demand in case.contract.demands if demand.of in DIMENSIONS]
+    for name in ("allocate", "repack") if demands else ():
+        phase = case.regions.phase(name)
+        for part, asked in phase.near(case.kept):
             rule = part.rule
-            if rule is None or (name == "repack" and not _changes(rule)) or asked.isdisjoint(kept):
+            if rule is None or case.about(part) in case.found or asked.isdisjoint(case.kept):
                 continue
-            if not any(_can_break(regions, part, demand) for demand in demands):
+            if name == "repack" and not _changes(rule):
                 continue
-            claim = partial(_against, box=box, demands=demands)
-            point = _point(regions, part, asked & kept, "repack", claim)
-            if point is not None:
-                yield Broken(contract, rule, _where(phase, part, asked & kept, demands), point)
+            if not any(_can_break(case.regions, part, demand) for demand in demands):
+                continue
+            if all(box.isdisjoint(case.kept) for box in phase.reach(part)):
+                continue
+            claim = partial(against, box=case.box, demands=demands)
+            within = asked & case.kept
+            local = partial(_where, phase, part, within, demands)
+            broken = case.broken(part, local, within, "repack", claim)
+            if broken is not None:
+                yield broken
 
 
 def _where(phase: Phase, part: Part, within: Box, demands: Sequence[Demand]) -> tuple[Box, ...]:
@@ -132,23 +214,41 @@ def _where(phase: Phase, part: Part, within: Box, demands: Sequence[Demand]) -> 
     found: list[Box] = []
     for route in applied(Route.entering(within), part.rule):
         for demand in demands:
-            for bad in _against(route, route.box, [demand]):
+            for bad in against(route, route.box, [demand]):
                 found += islice(phase.decided(part, bad), MOST_BOXES + 1 - len(found))
     return tuple(found)
 
 
-Claim = Callable[[Route], Iterator[Box]]
+def point_of(
+    regions: Regions,
+    part: Part,
+    within: Box,
+    last: str,
+    claim: Claim,
+    shows: Shows,
+    also: tuple[Part, ...] = (),
+) -> tuple[Box, Point] | None:
+    """A box of facts as they enter the first phase for which `part` decides and a claim finds something.
 
-
-def _point(
-    regions: Regions, part: Part, within: Box, last: str, claim: Claim, also: tuple[Part, ...] = ()
-) -> Box | None:
-    """A box of facts as they enter the first phase for which `part` decides and a claim finds something."""
+    With it comes a point whose decision shows it.
+    """
+    assert part.rule is not None
+    if part.rule.phase == "allocate":
+        # Most sizes come to a rule as they are: no other phase need be walked for those.
+        plain = (route for route in applied(Route.entering(within), part.rule) if route.status == "decided")
+        for suspect in (suspect for route in plain for suspect in claim(route)):
+            point = real(regions, suspect, shows)
+            if point is not None:
+                return suspect, point
     for way in ways(regions, within, last, [part, *also]):
         for suspect in claim(way) if _is_by(way, part) else ():
-            found = next(confirmed(regions, way, suspect, part), None)
-            if found is not None:
-                return found
+            point = real(regions, suspect, shows)
+            if point is not None:
+                return suspect, point
+            for box in confirmed(regions, way, suspect, part):
+                point = real(regions, box, shows, tries=MOST_LAUNCHES)
+                if point is not None:
+                    return box, point
     return None
 
 
@@ -159,31 +259,7 @@ def _can_break(regions: Regions, part: Part, demand: Demand) -> bool:
     if demand.of not in memo:
         memo[demand.of] = frozenset(_made(OPEN, part.rule, demand.of))
     sizes: frozenset[Dimension] = memo[demand.of]
-    if any(isinstance(item, str) for multiple in demand.multiples for item in multiple.items):
-        return bool(sizes)
-    return any(not _refused_by(demand, size).is_empty for size in sizes)
-
-
-@lru_cache(maxsize=4096)
-def _refused_by(demand: Demand, size: Dimension) -> Ints:
-    """The entering sizes that become one which a demand does not take."""
-    (allowed,) = (sizes for _, sizes in _allowed(Route.entering(_NOWHERE), demand))
-    return _bad_sizes(size, allowed, demand.native)
-
-
-def _bad_sizes(size: Dimension, allowed: Ints, native: bool) -> Ints:
-    """The entering sizes that do not become one of `allowed`, or, if it must be `native`, another one."""
-    bad = sizes_that_become(size, Ints.between(1, None) - allowed) or Ints.empty()
-    return bad | _padded(size) if native else bad
-
-
-@lru_cache(maxsize=4096)
-def _padded(dimension: Dimension) -> Ints:
-    return sizes_where([dimension], lambda size, after: after[0] != size)
-
-
-#: For sizes alone, whatever the facts.
-_NOWHERE = Space({key: Ints.between(1, None) for key in DIMENSIONS.values()}).box()
+    return any(can_refuse(demand, size) for size in sizes)
 
 
 def _made(entering: Dimension, rule: Rule, name: str) -> Iterator[Dimension]:
@@ -191,7 +267,7 @@ def _made(entering: Dimension, rule: Rule, name: str) -> Iterator[Dimension]:
     if rule.outcome.form == "refine" and rule.outcome.otherwise:
         yield entering
         rule = rule._replace(outcome=rule.outcome.otherwise)
-    start = Route.entering(_NOWHERE, entering, entering)
+    start = Route.entering(NOWHERE, entering, entering)
     yield from (route.flow.of(name) for route in applied(start, rule) if route.status == "decided")
 
 
@@ -237,61 +313,29 @@ def _is_by(route: Route, part: Part) -> bool:
     return part.rule is (repack if repack and _changes(repack) else route.rule_of("allocate"))
 
 
-def _against(route: Route, box: Box, demands: Iterable[Demand]) -> Iterator[Box]:
-    """Where a route has come into the box of a contract with a size that it does not take."""
-    inside = entered(route, box)
-    if inside is None or route.box.isdisjoint(inside):
-        return
-    for demand in demands:
-        key = DIMENSIONS[demand.of]
-        for part, allowed in _allowed(route.at(route.box & inside), demand):
-            bad = _bad_sizes(route.flow.of(demand.of), allowed, demand.native)
-            narrowed = part & part.space.box({key: bad})
-            if not narrowed.is_empty:
-                yield narrowed
-
-
-def _allowed(route: Route, demand: Demand) -> Iterator[tuple[Box, Ints]]:
-    """The sizes that a demand takes, for each way to fix the numbers that its multiples are made of."""
-    bounds = Ints.between(max(demand.lowest or 1, 1), demand.highest)
-    if demand.exactly:
-        bounds &= Ints.of(*demand.exactly)
-    if not demand.multiples:
-        yield route.box, bounds
-        return
-    items = (item for multiple in demand.multiples for item in multiple.items if isinstance(item, str))
-    for part, values in fixed(route, tuple(dict.fromkeys(items))):
-        state = Known(_NO_WORDS, {}, dict(values), {}, {})
-        sizes = Ints.empty()
-        for multiple in demand.multiples:
-            sizes |= Ints.multiples(number(multiple, state) or 1)
-        yield part.box, bounds & sizes
-
-
-_NO_WORDS = Vocabulary({}, {}, {})
-
-
 # --- declared pads ------------------------------------------------------------------------------------------
 
 
-def _by_pads(regions: Regions, contract: Contract, box: Box) -> Iterator[Broken]:
-    demands = [demand for demand in contract.demands if demand.of in _PADS]
-    if not demands:
-        return
-    kept = _unchanged(box)
-    launch = regions.phase("launch")
-    for part, asked in launch.near(kept):
+def _by_pads(case: _Case) -> Iterator[Broken]:
+    demands = [demand for demand in case.contract.demands if demand.of in PADS]
+    launch = case.regions.phase("launch")
+    for part, asked in launch.near(case.kept) if demands else ():
         pads = part.rule.outcome.pads if part.rule else None
-        if part.rule is None or pads is None or asked.isdisjoint(kept):
+        if pads is None or case.about(part) in case.found or asked.isdisjoint(case.kept):
             continue
-        misleading = [demand for demand in demands if _can_mislead(pads[_PADS[demand.of]], demand)]
-        claim = partial(_misread_in, box=box, demands=misleading)
-        for allocating in _padding(regions, asked & kept, pads, misleading):
-            point = _point(regions, part, asked & kept, "launch", claim, (allocating,))
-            if point is not None:
-                where = islice(launch.decided(part, asked & kept), MOST_BOXES + 1)
-                yield Broken(contract, part.rule, tuple(where), point)
+        misleading = [demand for demand in demands if can_mislead(pads[PADS[demand.of]], demand)]
+        claim = partial(misread_in, box=case.box, demands=misleading)
+        within = asked & case.kept
+        local = partial(_decided, launch, part, within)
+        for allocating in _padding(case.regions, within, pads, misleading):
+            broken = case.broken(part, local, within, "launch", claim, (allocating,))
+            if broken is not None:
+                yield broken
                 break
+
+
+def _decided(phase: Phase, part: Part, within: Box) -> Iterator[Box]:
+    return islice(phase.decided(part, within), MOST_BOXES + 1)
 
 
 def _padding(
@@ -304,55 +348,11 @@ def _padding(
             continue
         seen.add(part.place)
         for demand in demands:
-            at = _PADS[demand.of]
+            at = PADS[demand.of]
             sizes = _sizes_after(regions, part.rule, tuple(DIMENSIONS)[at])
-            if any(not _misread(pads[at], demand, size, size).is_empty for size in sizes):
+            if any(not misread(pads[at], demand, size, size).is_empty for size in sizes):
                 yield part
                 break
-
-
-_PADS = {"hidden_pad": 0, "intermediate_pad": 1}
-
-
-def _misread_in(route: Route, box: Box, demands: Iterable[Demand]) -> Iterator[Box]:
-    inside = entered(route, box)
-    if inside is None or route.pads is None or route.allocated is None:
-        return
-    for demand in demands:
-        at = _PADS[demand.of]
-        name, key = tuple(DIMENSIONS.items())[at]
-        bad = _misread(route.pads[at], demand, route.allocated[at], route.flow.of(name))
-        narrowed = route.box & inside & box.space.box({key: bad})
-        if not narrowed.is_empty:
-            yield narrowed
-
-
-def _can_mislead(pad: Pad, demand: Demand) -> bool:
-    """Whether a pad declared in this way can be read otherwise than a demand allows, whatever was padded.
-
-    What is floored, or passed as it is, is never more than what is there.
-    """
-    if demand.at_most_actual and pad.form == "floor" and pad.times > 1:
-        return True
-    return pad.form in ("floor", "exact") and bool(demand.exactly or demand.highest is not None)
-
-
-@lru_cache(maxsize=4096)
-def _misread(pad: Pad, demand: Demand, allocated: Dimension, resident: Dimension) -> Ints:
-    """The entering sizes for which the pad, as the kernel reads it, is not what the demand wants."""
-
-    def misread(size: int, after: Sequence[int]) -> bool:
-        declared = pad.of(after[0] - size)
-        if declared is None:
-            return False
-        read = declared // demand.floor * demand.floor
-        if demand.at_most_actual and read > after[1] - size:
-            return True
-        if demand.exactly and read not in demand.exactly:
-            return True
-        return demand.highest is not None and read > demand.highest
-
-    return sizes_where((allocated, resident), misread, (demand.floor, pad.floor))
 
 
 # --- sizes --------------------------------------------------------------------------------------------------
@@ -368,11 +368,17 @@ def size_findings(regions: Regions) -> Iterator[Finding]:
             if all(wrong(size).is_empty for size in sizes):
                 continue
             claim = partial(_where_wrong, wrong=wrong)
-            boxes = (_point(regions, part, asked, "allocate", claim) for asked in part.asked)
-            box = next((found for found in boxes if found is not None), None)
-            if box is not None:
-                facts = witness(regions, box)
-                yield Finding(code, said, rule.location, rule.address, where=region_text([box]), facts=facts)
+            shows = partial(_allocates, rule=rule)
+            points = (point_of(regions, part, asked, "allocate", claim, shows) for asked in part.asked)
+            found = next((found for found in points if found is not None), None)
+            if found is not None:
+                box, point = found
+                yield Finding(code, said, rule.location, rule.address, where=region_text([box]), facts=point)
+
+
+def _allocates(found: tuple[Leaf, ...], rule: Rule) -> bool:
+    """Whether all these decisions are a rule's."""
+    return all(leaf.status == "decided" and any(step.rule is rule for step in leaf.steps) for leaf in found)
 
 
 def _where_wrong(route: Route, wrong: Callable[[Dimension], Ints]) -> Iterator[Box]:
@@ -384,38 +390,41 @@ def _where_wrong(route: Route, wrong: Callable[[Dimension], Ints]) -> Iterator[B
                 yield box
 
 
-@lru_cache(maxsize=4096)
-def _too_small(dimension: Dimension) -> Ints:
-    if dimension.size is None:
-        # No step makes a size smaller: only one that is set can be.
-        return Ints.empty()
-    return sizes_where([dimension], lambda size, after: after[0] < size)
-
-
-@lru_cache(maxsize=4096)
-def _too_large(dimension: Dimension) -> Ints:
-    """Sizes for which a smaller one, not below native, would be left alone by every step."""
-    if len(dimension.steps) < 2 or any(step == "add" for step, _ in dimension.steps):
-        # One step is the least by itself; what is added on purpose has no least.
-        return Ints.empty()
-    # A size is least if it is the first that the steps leave alone, from the native one up.
-    return sizes_where(
-        [dimension],
-        lambda size, after: any(size_after(dimension, least) == least for least in range(size, after[0])),
-    )
-
-
 _SIZE_CLAIMS = (
-    ("K805", "allocates less than the native size", _too_small),
-    ("K806", "allocates more than the least that it allows", _too_large),
+    ("K805", "allocates less than the native size", too_small),
+    ("K806", "allocates more than the least that it allows", too_large),
 )
 
 
-# --- points -------------------------------------------------------------------------------------------------
+# --- backends -----------------------------------------------------------------------------------------------
 
 
-def witness(regions: Regions, box: Box) -> dict[str, str | int]:
-    """A point of a box as facts to resolve: those that the box is about, and both sizes."""
-    point = friendly(regions.stack, box)
-    shown = {key: point[key] for key in point if key in box.sets or key in DIMENSIONS.values()}
-    return dict(facts_of(regions.stack, shown).items())
+def choice_findings(regions: Regions) -> Iterator[Finding]:
+    """Backends that the engine selects by itself where the vocabulary says that they cannot be.
+
+    Where there are none, whatever `select` comes to is among the facts with a given backend, and what
+    holds of those holds of all decisions. What is asked for by name is held against contracts instead.
+    """
+    phase = regions.phase("select")
+    for part in phase.parts:
+        rule = part.rule
+        if rule is None or rule.outcome.form != "use" or rule.outcome.target is None:
+            continue
+        for key, accepts in regions.stack.vocabulary.implied("backend", rule.outcome.target):
+            elsewhere = regions.space.domain[key] - Values(accepts)  # type: ignore[operator]  # of one sort
+            for asked in filter(_is_by_itself, part.asked):
+                box = next(phase.decided(part, asked & regions.space.box({key: elsewhere})), None)
+                if box is not None:
+                    yield Finding(
+                        "K807",
+                        f"selects `{rule.outcome.target}`, which is not for such {key}s",
+                        rule.location,
+                        rule.address,
+                        where=region_text([box]),
+                    )
+                    break
+
+
+def _is_by_itself(box: Box) -> bool:
+    """Whether nobody has asked for a backend in some point of a box."""
+    return "requested" not in box.sets or contains(box["requested"], "auto")

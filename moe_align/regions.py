@@ -6,17 +6,20 @@ phase, over the facts as they enter it; `routes` carries sizes through the phase
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from . import facts as keys
 from .facts import Facts
-from .packs import PHASES, Condition, Pack, Rule
+from .packs import PHASES, Condition, Multiple, Pack, Rule
 from .space import FEW, Box, FactSet, Index, Ints, Space, Values, VersionSet, outside
 from .stack import Stack
 from .versions import key_text
 from .vocabulary import Vocabulary
+
+#: Facts that rules change on the way.
+CHANGED = frozenset({*keys.SIZES, *keys.FIRST_SIZES, "block_n", "block_k", "group"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class Phase:
     def __init__(self, space: Space, packs: Sequence[Pack]) -> None:
         self.parts = tuple(_parts(space, packs))
         self._owners = tuple(part for part in self.parts for _ in part.asked)
+        self._reach: dict[int, tuple[Box, ...]] = {}
         self._index = Index(box for part in self.parts for box in part.asked)
 
     def near(self, box: Box) -> Iterator[tuple[Part, Box]]:
@@ -53,6 +57,18 @@ class Phase:
         for asked in part.asked:
             box = asked if within is None else asked & within
             yield from outside([box], [other for owner, other in self.near(box) if owner.place < part.place])
+
+    def reach(self, part: Part) -> tuple[Box, ...]:
+        """Disjoint boxes that hold all that `part` decides, whatever becomes of sizes before it."""
+        if part.place not in self._reach:
+            earlier = [
+                other
+                for box in part.asked
+                for owner, other in self.near(box)
+                if owner.place < part.place and CHANGED.isdisjoint(other.sets)
+            ]
+            self._reach[part.place] = tuple(outside(part.asked, earlier))
+        return self._reach[part.place]
 
     def winners(self, box: Box, after: int = -1) -> Iterator[tuple[Part | None, Box]]:
         """The parts behind place `after` that match in `box`, each with its share; `None` where none does."""
@@ -98,7 +114,11 @@ class Regions:
 
     def part(self, rule: Rule) -> Part:
         """The part of a rule."""
-        return next(part for part in self.phase(rule.phase).parts if part.rule is rule)
+        memo = self.memo("part", rule.phase)
+        if not memo:
+            memo.update({id(part.rule): part for part in self.phase(rule.phase).parts if part.rule})
+        found: Part = memo[id(rule)]
+        return found
 
     def memo(self, of: str, about: str) -> dict[Any, Any]:
         """What an analysis wants to find once: a dictionary that lives as long as the regions."""
@@ -116,13 +136,14 @@ class Regions:
 
 
 def space_of(stacks: Sequence[Stack]) -> Space:
-    """The space of all facts that rules or contracts of some stack look at, or that are linked to them.
+    """The space of all facts that rules or contracts look at or compute with, and of those linked to them.
 
     Where vocabularies differ in what a value implies, the first one's word holds.
     """
     looked_at = {condition.key for stack in stacks for condition in _conditions(stack)}
     linked = {key for stack in stacks for key in stack.vocabulary.linked}
-    used = looked_at | linked | set(keys.SIZES)
+    numbers = {key for stack in stacks for key in _numbers(stack)}
+    used = looked_at | linked | numbers | set(keys.SIZES)
     domain: dict[str, FactSet] = {}
     for key in sorted(used):
         values = _domain(stacks, key)
@@ -139,6 +160,22 @@ def _conditions(stack: Stack) -> Iterator[Condition]:
             yield from (*rule.when, *rule.unless)
         for contract in pack.contracts:
             yield from (*contract.when, *contract.unless, *contract.facts)
+
+
+def _numbers(stack: Stack) -> Iterator[str]:
+    """The integer facts that multiples and blocks are made of."""
+    multiples: list[Multiple | None] = []
+    for rule in stack.rules():
+        for outcome in (rule.outcome, rule.outcome.otherwise):
+            if outcome is not None:
+                multiples += [outcome.hidden, outcome.intermediate]
+                yield from outcome.refine.blocks if outcome.refine else ()
+    for contract in stack.all_contracts():
+        multiples += [multiple for demand in contract.demands for multiple in demand.multiples]
+    for multiple in multiples:
+        if multiple is not None:
+            yield from (item for item in multiple.items if isinstance(item, str))
+            yield from ("act_bytes",) if multiple.op == "bytes" else ()
 
 
 def _domain(stacks: Sequence[Stack], key: str) -> FactSet:
@@ -216,8 +253,10 @@ _FAMILIAR: dict[str, tuple[str | int, ...]] = {
 }
 
 
-def friendly(stack: Stack, box: Box) -> dict[str, str | int]:
+def friendly(stack: Stack, box: Box, named: Collection[str] | None = None) -> dict[str, str | int]:
     """A point of the box as facts that one would give: defaults and familiar values wherever they are in it.
+
+    With `named` only these facts of it.
 
     Raises:
         ValueError: if there is none.
@@ -225,7 +264,7 @@ def friendly(stack: Stack, box: Box) -> dict[str, str | int]:
     if box.is_empty:
         raise ValueError("an empty box has no point")
     point: dict[str, str | int] = {}
-    for key in sorted(box.space.domain, key=_settling_order):
+    for key in sorted(box.space.domain if named is None else named, key=_settling_order):
         box, value = _settled(stack, box, key)
         point[key] = value
     return point
@@ -242,8 +281,9 @@ def _settled(stack: Stack, box: Box, key: str) -> tuple[Box, str | int]:
         return box, value
     for candidate in _candidates(stack, key, members):
         one: FactSet = Values.of([candidate]) if isinstance(candidate, str) else Ints.of(candidate)
-        narrowed = box & box.space.box({key: one})
-        if not narrowed.is_empty:
+        narrowed = box & box.space.made({key: one})
+        # A fact that no implication speaks of takes nothing from the others.
+        if not box.space.involves(key) or not narrowed.is_empty:
             return narrowed, candidate
     raise ValueError("an empty box has no point")
 

@@ -1,42 +1,44 @@
 """All ways through the phases at once: which rules decide, and what becomes of sizes that nobody has given.
 
 A route is a box of facts as they enter the first phase, with the steps that sizes take from there.
-Conditions on sizes are turned back into conditions on the entering ones, as `resolve` does. The phase
-`select` is not walked: whatever backend it picks is one of those that routes begin with.
+Conditions on sizes are turned back into conditions on the entering ones, as `resolve` does. `select`
+is walked where that is asked for; elsewhere routes begin with a backend, whoever has chosen it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count, product
 
 from .flow import Dimension, Flow, apply, entering_part, fitted_blocks, number, walked
 from .known import Known
 from .packs import DIMENSIONS, PHASES, Condition, Multiple, Outcome, Pad, Rule
-from .regions import Part, Regions, shares
-from .space import Box, FactSet, Ints, SpaceTooLarge, outside
+from .record import NamedTuple
+from .regions import CHANGED, Part, Regions, shares
+from .space import Box, FactSet, Ints, SpaceTooLarge, Values, outside
 from .space.pieces import Piece, canonical
+from .space.sets import contains
 from .vocabulary import Vocabulary
 
 WALKED = tuple(phase for phase in PHASES if phase != "select")
 
-#: An open number that a multiple is made of is tried with these values, and with no others.
+#: An open number that a multiple is made of is tried with these values, and those at which the numbers
+#: that conditions ask for begin and end; with no others.
 TRIED: Mapping[str, tuple[int, ...]] = {
     "act_bytes": (1, 2, 4),
-    "block_n": (128,),
-    "block_k": (128,),
+    "block_n": (128, 32, 64, 256),
+    "block_k": (128, 32, 64, 256),
     "group": (16, 32, 64, 128),
 }
 _TRIED_ELSE = (1, 2, 4, 8)
 
+#: So many pieces of what a box says of such a number are looked at for further ones.
+_MOST_ENDS = 4
+
 #: Sizes are enumerated up to this before they are called too many.
 MOST_SIZES = 2**17
-
-#: Facts that rules change on the way.
-CHANGED = (*DIMENSIONS.values(), "block_n", "block_k", "group")
 
 _FIRST = {"native_hidden": "hidden", "native_intermediate": "intermediate_per_partition"}
 _NAMES = {key: name for name, key in DIMENSIONS.items()}
@@ -46,8 +48,7 @@ _NAMES = {key: name for name, key in DIMENSIONS.items()}
 OPEN = Dimension(None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(NamedTuple):
     """One way through the phases: for the facts of `box`, these rules decide, with this outcome.
 
     `sizes` are the steps of both dimensions as far as the route has come, `allocated` those up to
@@ -70,7 +71,7 @@ class Route:
 
     def at(self, box: Box) -> Route:
         """The same for other facts."""
-        return replace(self, box=box)
+        return self._replace(box=box)
 
     @classmethod
     def entering(cls, box: Box, hidden: Dimension = OPEN, intermediate: Dimension = OPEN) -> Route:
@@ -86,15 +87,21 @@ class Route:
 
 
 def routes(
-    regions: Regions, within: Box | None = None, last: str = "launch", through: Iterable[Part] = ()
+    regions: Regions,
+    within: Box | None = None,
+    last: str = "launch",
+    through: Iterable[Part] = (),
+    select: bool = False,
 ) -> Iterator[Route]:
     """Every way through the phases up to `last`, for the facts of `within` (all, if nothing is said).
 
-    With `through`, only the ways on which these parts, one of a phase, decide theirs.
+    With `through`, only the ways on which these parts, one of a phase, decide theirs. With `select` the
+    backend is not among the facts: the engine chooses it on the way.
     """
     start = Route.entering(within or regions.space.box())
     parts = {part.rule.phase: part for part in through if part.rule}
-    yield from _walked(regions, start, WALKED[: WALKED.index(last) + 1], parts)
+    phases = PHASES if select else WALKED
+    yield from _walked(regions, start, phases[: phases.index(last) + 1], parts)
 
 
 def _walked(
@@ -113,11 +120,11 @@ def _through(regions: Regions, route: Route, phase: str, wanted: Part | None) ->
         yield _after(route, phase)
         return
     for part, box in _shares(regions, route, phase, wanted):
-        here = replace(route, box=box)
+        here = route._replace(box=box)
         if part is None:
-            yield replace(here, status="unknown") if phase == "allocate" else here
+            yield here._replace(status="unknown") if phase == "allocate" else here
         elif part.rule is None:
-            yield here if phase == "launch" else replace(here, status="unknown")
+            yield here if phase == "launch" else here._replace(status="unknown")
         else:
             yield from (_after(done, phase) for done in applied(here, part.rule))
 
@@ -128,8 +135,9 @@ def _shares(
     if wanted is None:
         yield from winners(regions, route, phase)
         return
+    memo = _turned_back(regions, route.flow)
     for asked in wanted.asked:
-        entering = entered(route, asked)
+        entering = _entering(memo, route, asked)
         if entering is not None and not route.box.isdisjoint(entering):
             here = route.at(route.box & entering)
             earlier = [box for part, box in _asking(regions, here, phase) if part.place < wanted.place]
@@ -141,10 +149,25 @@ def _asking(regions: Regions, route: Route, phase: str) -> Iterator[tuple[Part, 
     if _is_untouched(route):
         yield from regions.phase(phase).near(route.box)
         return
+    memo = _turned_back(regions, route.flow)
     for part, asked in regions.phase(phase).near(_seen(route)):
-        entering = entered(route, asked)
+        entering = _entering(memo, route, asked)
         if entering is not None:
             yield part, entering
+
+
+def _turned_back(regions: Regions, flow: Flow) -> dict[int, Box | None]:
+    """What was found of `entered` for these sizes, by the box that was asked for, which lives as long."""
+    found: dict[int, Box | None] = regions.memo("entered", "").setdefault(
+        (flow.hidden, flow.intermediate, flow.blocks, flow.backend), {}
+    )
+    return found
+
+
+def _entering(memo: dict[int, Box | None], route: Route, asked: Box) -> Box | None:
+    if id(asked) not in memo:
+        memo[id(asked)] = entered(route, asked)
+    return memo[id(asked)]
 
 
 def ways(regions: Regions, within: Box, last: str, through: Iterable[Part]) -> Iterator[Route]:
@@ -164,16 +187,21 @@ def _wandered(
         yield route
         return
     phase, wanted = phases[0], through.get(phases[0])
-    if wanted is None and phase != "allocate":
-        left = replace(_after(route, phase), trail=(*route.trail, (phase, route.flow, None)))
+    if wanted is None and phase != "allocate" and _can_leave(regions, route, phase):
+        left = _after(route, phase)._replace(trail=(*route.trail, (phase, route.flow, None)))
         yield from _wandered(regions, left, phases[1:], through)
     for part, entering in _meeting(regions, route, phase, wanted):
         assert part.rule is not None
-        here = replace(route, box=entering, trail=(*route.trail, (phase, route.flow, part.rule)))
+        here = route._replace(box=entering, trail=(*route.trail, (phase, route.flow, part.rule)))
         for further in applied(here, part.rule):
             counts = wanted or phase == "allocate" or not _is_left(further, route.flow)
             if further.status == "decided" and counts:
                 yield from _wandered(regions, _after(further, phase), phases[1:], through)
+
+
+def _can_leave(regions: Regions, route: Route, phase: str) -> bool:
+    """Whether a phase leaves the sizes of a route as they are for some of its facts."""
+    return next(_leaving(regions, route, phase), None) is not None
 
 
 def _is_left(route: Route, flow: Flow) -> bool:
@@ -196,28 +224,62 @@ def _confirmed(regions: Regions, trail: Sequence[tuple[str, Flow, Rule | None]],
         yield box
         return
     (phase, flow, rule), *rest = trail
+    if any(next(_kept(regions, box, *step), None) is None for step in rest):
+        # A step that goes nowhere in the whole box goes nowhere in its parts.
+        return
+    for kept in _kept(regions, box, phase, flow, rule):
+        yield from _confirmed(regions, rest, kept)
+
+
+def _kept(regions: Regions, box: Box, phase: str, flow: Flow, rule: Rule | None) -> Iterator[Box]:
+    """The parts of a box where, with these sizes, a rule decides a phase, or nothing changes them."""
     here = Route(box, flow)
-    for part, piece in _shares(regions, here, phase, regions.part(rule) if rule else None):
-        for kept in [piece] if rule else _leaving(here.at(piece), part, phase):
-            yield from _confirmed(regions, rest, kept)
+    if rule is None:
+        return _leaving(regions, here, phase)
+    return (piece for _, piece in _shares(regions, here, phase, regions.part(rule)))
 
 
-def _leaving(route: Route, part: Part | None, phase: str) -> Iterator[Box]:
-    """Where a part, which may be none, leaves the sizes of a route as they are, and refuses nothing."""
-    if part is None or (part.rule is None and phase == "launch"):
-        yield route.box
-    elif part.rule is not None:
-        for further in applied(route, part.rule):
-            if further.status == "decided" and _is_left(further, route.flow):
-                yield further.box
+def _leaving(regions: Regions, route: Route, phase: str) -> Iterator[Box]:
+    """Where a phase leaves the sizes of a route as they are, and refuses nothing, lazily."""
+    asking = [(part, box) for part, box in _asking(regions, route, phase) if not route.box.isdisjoint(box)]
+    yield from outside([route.box], [box for _, box in asking])
+    for place, (part, box) in enumerate(asking):
+        if not _may_leave(regions, part, route.flow):
+            continue
+        for piece in outside([route.box & box], [taken for _, taken in asking[:place]]):
+            if part.rule is None:
+                yield piece
+                continue
+            for further in applied(route.at(piece), part.rule):
+                if further.status == "decided" and _is_left(further, route.flow):
+                    yield further.box
+
+
+def _may_leave(regions: Regions, part: Part, flow: Flow) -> bool:
+    """Whether a part can leave such sizes as they are, whatever the facts."""
+    if part.rule is None:
+        return part.pack.phase == "launch"
+    memo = regions.memo("may leave", part.rule.address)
+    sizes = (flow.hidden, flow.intermediate, flow.blocks)
+    if sizes not in memo:
+        made = applied(Route(regions.space.box(), flow), part.rule)
+        memo[sizes] = any(one.status == "decided" and _is_left(one, flow) for one in made)
+    found: bool = memo[sizes]
+    return found
 
 
 def _meeting(regions: Regions, route: Route, phase: str, wanted: Part | None) -> Iterator[tuple[Part, Box]]:
     """The rules of a phase that a route can meet, each with where it asks for it."""
     of_phase = regions.phase(phase)
     near = of_phase.near(_seen(route)) if wanted is None else ((wanted, asked) for asked in wanted.asked)
+    memo = _turned_back(regions, route.flow)
+    unchanged = route.box.space.made(
+        {fact: route.box.sets[fact] for fact in route.box.sets if fact not in CHANGED}
+    )
     for part, asked in near:
-        entering = entered(route, asked) if part.rule else None
+        if part is not wanted and all(box.isdisjoint(unchanged) for box in of_phase.reach(part)):
+            continue
+        entering = _entering(memo, route, asked) if part.rule else None
         if entering is not None and not route.box.isdisjoint(entering):
             yield part, route.box & entering
 
@@ -225,7 +287,7 @@ def _meeting(regions: Regions, route: Route, phase: str, wanted: Part | None) ->
 def _after(route: Route, phase: str) -> Route:
     if phase != "allocate":
         return route
-    return replace(route, allocated=(route.flow.hidden, route.flow.intermediate))
+    return route._replace(allocated=(route.flow.hidden, route.flow.intermediate))
 
 
 def winners(regions: Regions, route: Route, phase: str) -> Iterator[tuple[Part | None, Box]]:
@@ -236,7 +298,7 @@ def winners(regions: Regions, route: Route, phase: str) -> Iterator[tuple[Part |
 def _is_untouched(route: Route) -> bool:
     """Whether conditions see the facts as they entered, and none tells first sizes apart from those."""
     flow = route.flow
-    changed = flow.blocks or any(
+    changed = flow.blocks or flow.backend or any(
         dimension.steps or dimension.size is not None for dimension in (flow.hidden, flow.intermediate)
     )
     return not changed and not any(key in route.box.space.domain for key in _FIRST)
@@ -246,7 +308,9 @@ def _seen(route: Route) -> Box:
     """A box that every part which can match meets: without the facts that rules have changed."""
     sets = route.box.sets
     changed = {name for name, _ in route.flow.blocks}
-    return Box(route.box.space, {fact: sets[fact] for fact in sets if fact not in changed})
+    if route.flow.backend is not None:
+        sets = {**sets, "backend": Values.of([route.flow.backend])}
+    return Box(route.box.space, {fact: sets[fact] for fact in sorted(sets) if fact not in changed})
 
 
 def entered(route: Route, asked: Box) -> Box | None:
@@ -254,8 +318,9 @@ def entered(route: Route, asked: Box) -> Box | None:
     blocks = dict(route.flow.blocks)
     sets: dict[str, FactSet] = {}
     for key, members in asked.sets.items():
-        if key in blocks:
-            if blocks[key] not in members:
+        settled = route.flow.backend if key == "backend" else blocks.get(key)
+        if settled is not None:
+            if not contains(members, settled):
                 return None
             continue
         fact, entering = _FIRST.get(key, key), members
@@ -271,6 +336,7 @@ def entered(route: Route, asked: Box) -> Box | None:
     return asked.space.box(sets)
 
 
+@lru_cache(maxsize=16384)
 def sizes_that_become(dimension: Dimension, accepts: Ints) -> Ints | None:
     """The entering sizes that by now are in `accepts`; `None` for none, everything for a constant in it."""
     if dimension.size is not None:
@@ -291,11 +357,12 @@ _NOTHING_KNOWN = Known(_NO_WORDS, {}, {}, {}, {})
 
 def applied(route: Route, rule: Rule) -> Iterator[Route]:
     """What comes of a rule: one route for each part of the facts that it tells apart."""
-    route = replace(route, rules=(*route.rules, rule))
+    route = route._replace(rules=(*route.rules, rule))
     for part, values in fixed(route, _numbers_of(rule.outcome)):
         yield from _outcome(part, rule, rule.outcome, values)
 
 
+@lru_cache(maxsize=1024)
 def _numbers_of(outcome: Outcome) -> tuple[str, ...]:
     """The open numbers that an outcome computes with."""
     needed: list[str] = []
@@ -320,18 +387,18 @@ def fixed(route: Route, names: tuple[str, ...]) -> Iterator[tuple[Route, dict[st
             {name: Ints.of(number) for name, number in values.items() if name in route.box.space.domain}
         )
         if not box.is_empty:
-            yield replace(route, box=box), {**known, **values}
+            yield route._replace(box=box), {**known, **values}
 
 
 def _values(box: Box, name: str) -> tuple[int, ...]:
     tried = TRIED.get(name, _TRIED_ELSE)
-    if name not in box.space.domain:
+    if name not in box.sets:
         return tried
     members = box[name]
     assert isinstance(members, Ints)
-    if members.is_singleton:
-        return (members.min(),)
-    return tuple(number for number in tried if number in members)
+    # Where rules or contracts name numbers, what they name begins or ends a piece.
+    ends = [end for piece in members.pieces[:_MOST_ENDS] for end in piece[:2] if end is not None]
+    return tuple(dict.fromkeys([*(number for number in tried if number in members), *ends]))
 
 
 def _outcome(route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, int]) -> Iterator[Route]:
@@ -343,10 +410,10 @@ def _outcome(route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, in
     for name, multiple in (("hidden", outcome.hidden), ("intermediate", outcome.intermediate)):
         if multiple is None or outcome.form not in ("align", "require", "set"):
             continue
-        refused = _refused(outcome.form, multiple, state)
+        refused = _refused(outcome.form, multiple, number(multiple, state) or 1)
         fits, refused_route = _split(route, name, refused)
         if refused_route is not None:
-            yield replace(refused_route, status="rejected", reason=rule.why)
+            yield refused_route._replace(status="rejected", reason=rule.why)
         if fits is None:
             return
         route = fits
@@ -354,7 +421,7 @@ def _outcome(route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, in
     if outcome.form == "require":
         flow = flow._replace(hidden=route.flow.hidden, intermediate=route.flow.intermediate)
     pads = outcome.pads if outcome.form == "declare" else route.pads
-    yield replace(route, flow=flow, status=status, reason=reason, pads=pads)
+    yield route._replace(flow=flow, status=status, reason=reason, pads=pads)
 
 
 def _open(flow: Flow) -> Flow:
@@ -365,13 +432,13 @@ def _open(flow: Flow) -> Flow:
     )
 
 
-def _refused(form: str, multiple: Multiple, state: Known) -> Ints:
-    """The sizes, as they come to a rule, that it refuses."""
+@lru_cache(maxsize=1024)
+def _refused(form: str, multiple: Multiple, factor: int) -> Ints:
+    """The sizes, as they come to a rule, that it refuses; `factor` is what the multiple comes to."""
     everything = Ints.between(1, None)
     if multiple.op == "snap":
         choices = [item for item in multiple.items if isinstance(item, int)]
         return everything - Ints.of(*choices) if form == "require" else Ints.between(choices[-1] + 1, None)
-    factor = number(multiple, state) or 1
     if form == "require":
         return everything - (Ints.multiples(factor) & Ints.between(multiple.at_least or 1, None))
     if form == "set" and multiple.items != (1,):
@@ -386,13 +453,18 @@ def _split(route: Route, name: str, refused: Ints) -> tuple[Route | None, Route 
     dimension, key = route.flow.of(name), DIMENSIONS[name]
     if dimension.size is not None:
         return (None, route) if dimension.size in refused else (route, None)
-    entering = sizes_that_become(dimension, refused)
-    assert entering is not None
     sides = []
-    for sizes in (Ints.between(1, None) - entering, entering):
+    for sizes in _sides(dimension, refused):
         box = route.box & route.box.space.box({key: sizes})
-        sides.append(None if box.is_empty else replace(route, box=box))
+        sides.append(None if box.is_empty else route._replace(box=box))
     return sides[0], sides[1]
+
+
+@lru_cache(maxsize=4096)
+def _sides(dimension: Dimension, refused: Ints) -> tuple[Ints, Ints]:
+    """The entering sizes that have not become one of `refused`, and those that have."""
+    entering = sizes_that_become(dimension, refused) or Ints.empty()
+    return Ints.between(1, None) - entering, entering
 
 
 def _refined(route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, int]) -> Iterator[Route]:
@@ -401,22 +473,31 @@ def _refined(route: Route, rule: Rule, outcome: Outcome, values: Mapping[str, in
     assert refine is not None
     assert otherwise is not None
     blocks = {name: values[name] for name in refine.blocks}
-    for fitted, box in _fitting(route, blocks, refine.fits):
+    for fitted, sizes in _fitting(tuple(blocks.items()), refine.fits):
+        box = route.box
+        for name, entering in sizes:
+            box &= _where(route, name, entering)
         if box.is_empty:
             continue
-        here = replace(route, box=box)
+        here = route._replace(box=box)
         if min(fitted) < refine.floor:
             yield from _outcome(here, rule, otherwise, values)
         else:
             pairs = tuple(zip(blocks, fitted, strict=True))
-            yield replace(here, flow=route.flow._replace(blocks=pairs))
+            yield here._replace(flow=route.flow._replace(blocks=pairs))
 
 
-def _fitting(route: Route, blocks: Mapping[str, int], fits: str) -> Iterator[tuple[tuple[int, ...], Box]]:
-    """The blocks that come out, each with where: of sizes their common divisors with the blocks matter."""
+_Fitting = tuple[tuple[int, ...], tuple[tuple[str, Ints], ...]]
+
+
+@lru_cache(maxsize=1024)
+def _fitting(items: tuple[tuple[str, int], ...], fits: str) -> tuple[_Fitting, ...]:
+    """The blocks that come out, each with the sizes; their common divisors with the blocks matter."""
+    blocks = dict(items)
     names = tuple(DIMENSIONS) if fits == "both" else (fits,)
     modulus = math.lcm(*blocks.values())
     divisors = [number for number in range(1, modulus + 1) if modulus % number == 0]
+    found: list[_Fitting] = []
     for first in divisors if len(names) > 1 else (modulus,):
         alike: dict[tuple[int, ...], Ints] = {}
         for last in divisors:
@@ -424,10 +505,9 @@ def _fitting(route: Route, blocks: Mapping[str, int], fits: str) -> Iterator[tup
             fitted = tuple(fitted_blocks(blocks, sizes, fits).values())
             alike[fitted] = alike.get(fitted, Ints.empty()) | _with_divisor(modulus, last)
         for fitted, last_sizes in alike.items():
-            box = _where(route, names[-1], last_sizes)
-            if len(names) > 1:
-                box &= _where(route, names[0], _with_divisor(modulus, first))
-            yield fitted, route.box & box
+            both = ((names[0], _with_divisor(modulus, first)),) if len(names) > 1 else ()
+            found.append((fitted, (*both, (names[-1], last_sizes))))
+    return tuple(found)
 
 
 def _where(route: Route, name: str, sizes: Ints) -> Box:

@@ -56,9 +56,12 @@ TABLE: dict[str, set[str]] = {
     "lint": _RULES | {"findings", "layers", "regions", "routes"},
     "diff": _RULES
     | {"cost", "decision", "findings", "flow", "known", "models", "policy", "regions", "routes"},
-    "prove": _RULES | {"findings", "regions", "routes", "flow", "known", "resolve"},
-    "claims": _RULES | {"findings", "load", "prove", "regions", "routes"},
-    "reviewed": {"errors", "findings", "layers", "load"},
+    "points": _RULES | {"known", "regions", "resolve"},
+    "demands": _RULES | {"flow", "known", "routes"},
+    "prove": _RULES
+    | {"contracts", "demands", "findings", "flow", "layers", "points", "regions", "resolve", "routes"},
+    "claims": _RULES | {"findings", "load", "points", "regions", "resolve", "routes"},
+    "reviewed": {"errors", "findings", "layers", "load", "record"},
     "cases": _RULES | {"decision", "load", "policy"},
     "fmt": {"cases", "errors", "load", "policy"},
     "coverage": _RULES | {"cases", "decision", "known", "policy", "regions", "routes"},

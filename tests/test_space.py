@@ -126,6 +126,9 @@ def test_images_and_preimages_are_those_of_the_functions(numbers: Ints, step: in
     assert members(numbers.preimage_floor_div(step)) == {
         x for x in range(0, NEAR, step) if x // step in inside
     }
+    assert members(numbers.quotients(step), NEAR // step) == {
+        x for x in range(NEAR // step) if x * step in inside
+    }
 
 
 @given(st.lists(st.integers(0, 200), max_size=60))
@@ -207,6 +210,7 @@ def test_a_set_of_integers_is_written_for_people(numbers: Ints, text: str) -> No
         (lambda: Ints.all().preimage_round_up(0), "a multiple is at least 1, not 0"),
         (lambda: Ints.all().image_round_up(0), "`multiple` is at least 1, not 0"),
         (lambda: Ints.all().preimage_floor_div(0), "a divisor is at least 1, not 0"),
+        (lambda: Ints.all().quotients(0), "a multiple is at least 1, not 0"),
         (lambda: Ints.all().preimage_add(-1), "what is added is at least 0, not -1"),
         (lambda: Ints.empty().min(), "an empty set has no member"),
         (lambda: Ints.empty().max(), "an empty set has no member"),

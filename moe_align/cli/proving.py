@@ -20,16 +20,11 @@ _Claims = Annotated[
     list[str] | None,
     typer.Option("--claims", metavar="FILE", help="What must never or always be, in YAML; again for more."),
 ]
-_Loud = Annotated[
-    bool,
-    typer.Option("--loud", help="Also contracts that break loudly or are only slow.", show_default=False),
-]
 
 
 def command(
     rules: Rules = None,
     claims: _Claims = None,
-    loud: _Loud = False,
     everything: All = False,
     alone: OnlyRules = False,
     form: Format = "text",
@@ -42,8 +37,11 @@ def command(
         return
     stack = policy.stack
     listed = [claim for file in claims or () for claim in read_claims(file, stack.vocabulary)]
-    breaks = BREAKS if loud else ("silent",)
-    found = (*prove(stack, breaks), *claim_findings(stack, listed))
-    contracts = sum(contract.breaks in breaks for contract in stack.all_contracts())
+    proven = prove(stack, BREAKS if everything else ("silent",))
+    loud = [finding for finding in proven if finding.level == "note"]
+    kept = proven if everything else tuple(finding for finding in proven if finding.level != "note")
+    contracts = sum(1 for _ in stack.all_contracts())
     said = f"{contracts} contracts and {len(listed)} claims over all facts"
-    held_against_list(stack, found, form, json, said, everything)
+    if loud and not everything:
+        said += f" · {len(loud)} that stop a start or are slow (`--all` shows them)"
+    held_against_list(stack, (*kept, *claim_findings(stack, listed)), form, json, said, everything)

@@ -15,6 +15,9 @@ from ..vocabulary import Vocabulary
 from .convert import Context, conditions
 from .reader import Document, parse, read_bytes
 
+#: What a decision can come to for facts that are all given.
+STATUSES = ("decided", "rejected", "unknown")
+
 _KEYS = {"id", "when", "never", "always", "why"}
 
 
@@ -69,9 +72,21 @@ def _claim(context: Context, document: Document, index: int, entry: object) -> C
     when = _read(context, document, entry.get("when", {}), (index, "when"), name)
     sizes = {DIMENSIONS[key]: value for key, value in claimed.items() if key in DIMENSIONS}
     wanted = _read(context, document, sizes, (index, sort), name)
-    status = claimed.get("status", ())
-    statuses = tuple(status) if isinstance(status, list) else ((str(status),) if status else ())
+    statuses = _statuses(document, claimed.get("status", []), (index, sort, "status"), name)
     return Claim(name, when, sort == "always", statuses, wanted, entry.get("why"), document.locate((index,)))
+
+
+def _statuses(
+    document: Document, said: object, path: tuple[str | int, ...], name: str
+) -> tuple[str, ...]:
+    listed = said if isinstance(said, list) else [said]
+    for status in listed:
+        if status not in STATUSES:
+            fix = f"write one of {', '.join(STATUSES)}"
+            document.problems.append(
+                Problem("K891", f"unknown status `{status}`", fix, document.locate(path), name)
+            )
+    return tuple(map(str, listed))
 
 
 def _read(

@@ -26,6 +26,7 @@ class Space:
     implications: Implications = field(default_factory=dict)
     """For a fact with a value: the sets that other facts are then in."""
     _solver: Solver = field(init=False, repr=False)
+    _involved: tuple[str, ...] = field(init=False, repr=False)
     _remembered: dict[tuple[tuple[str, FactSet], ...], Sets | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -39,7 +40,9 @@ class Space:
             premise: {name: self._checked(name, members) for name, members in sets.items()}
             for premise, sets in self.implications.items()
         }
-        object.__setattr__(self, "_solver", Solver(self.domain, implications))
+        solver = Solver(self.domain, implications)
+        object.__setattr__(self, "_solver", solver)
+        object.__setattr__(self, "_involved", tuple(fact for fact in sorted(self.domain) if fact in solver))
         object.__setattr__(self, "_remembered", {})
 
     def __reduce__(self) -> tuple[type[Space], tuple[Mapping[str, FactSet], Implications]]:
@@ -78,22 +81,44 @@ class Space:
 
     def involves(self, fact: str) -> bool:
         """Whether an implication speaks of `fact`."""
-        return fact in self._solver
+        return fact in self._involved
 
     def solution(self, sets: Mapping[str, FactSet]) -> Sets | None:
         """Sets inside `sets` (inside the domain), of some facts, every point of which the space admits.
 
         Only the facts that implications speak of are in it; None if no point is admitted.
         """
-        if any(members.is_empty for members in sets.values()):
-            return None
-        key = tuple((fact, members) for fact, members in sets.items() if fact in self._solver)
+        for members in sets.values():
+            if members.is_empty:
+                return None
+        return self._solved(tuple([(fact, sets[fact]) for fact in self._involved if fact in sets]))
+
+    def _solved(self, key: tuple[tuple[str, FactSet], ...]) -> Sets | None:
+        """The solution for the sets of facts that implications speak of, in alphabetical order."""
         if key in self._remembered:
             return self._remembered[key]
         if len(self._remembered) >= _MOST_REMEMBERED:
             self._remembered.clear()
         found = self._remembered[key] = self._solver.solution(dict(key))
         return found
+
+    def excludes(self, ours: Mapping[str, FactSet], theirs: Mapping[str, FactSet]) -> bool:
+        """Whether no point that the space admits is in both of two boxes."""
+        for fact, members in ours.items():
+            if members.is_empty or (fact in theirs and disjoint(members, theirs[fact])):
+                return True
+        for members in theirs.values():
+            if members.is_empty:
+                return True
+        # Facts that no implication speaks of cannot empty what two boxes share in other ways.
+        both = []
+        for fact in self._involved:
+            one, two = ours.get(fact), theirs.get(fact)
+            if one is not None:
+                both.append((fact, one if two is None else meet(one, two)))
+            elif two is not None:
+                both.append((fact, two))
+        return self._solved(tuple(both)) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,16 +176,7 @@ class Box:
 
     def isdisjoint(self, other: Box) -> bool:
         """Whether no point is in both."""
-        ours, theirs = self.sets, other.sets
-        shared = [fact for fact in ours if fact in theirs]
-        if any(disjoint(ours[fact], theirs[fact]) for fact in shared):
-            return True
-        # Facts that no implication speaks of cannot empty what two boxes share in other ways.
-        both = {**ours, **theirs}
-        for fact in shared:
-            if self.space.involves(fact):
-                both[fact] = meet(ours[fact], theirs[fact])
-        return self.space.solution({fact: both[fact] for fact in sorted(both)}) is None
+        return self.space.excludes(self.sets, other.sets)
 
     @property
     def is_empty(self) -> bool:

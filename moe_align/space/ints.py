@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+from functools import lru_cache
 
 from moe_align.space.pieces import (
     Piece,
     canonical,
+    divided,
     joined,
     lowered,
     multiplied,
@@ -203,11 +205,20 @@ class Ints:
             raise ValueError(f"a divisor is at least 1, not {divisor}")
         return _made(multiplied(piece, divisor) for piece in self.pieces)
 
+    def quotients(self, divisor: int) -> Ints:
+        """What the multiples of `divisor` in the set are when divided by it.
+
+        Raises:
+            ValueError: if a divisor is below 1.
+        """
+        reached = self & Ints.multiples(divisor)
+        return _made(divided(piece, divisor) for piece in reached.pieces)
+
     def __str__(self) -> str:
         return ints_text(self.pieces)
 
     def _combine(self, other: Ints, operation: Operation) -> Ints:
-        return Ints(canonical(sweep(self.pieces, other.pieces, operation)))
+        return _combined(self.pieces, other.pieces, operation)
 
     def _end(self, index: int) -> Piece:
         if self.is_empty:
@@ -224,6 +235,12 @@ class Ints:
     @property
     def _is_listed(self) -> bool:
         return all(piece.modulus == 1 or piece.high is None for piece in self.pieces)
+
+
+@lru_cache(maxsize=2**14)
+def _combined(ones: tuple[Piece, ...], twos: tuple[Piece, ...], operation: Operation) -> Ints:
+    """What two sets make together; analyses put the same few together again and again."""
+    return Ints(canonical(sweep(ones, twos, operation)))
 
 
 def _made(pieces: Iterable[Piece | None]) -> Ints:

@@ -175,6 +175,15 @@ def multiplied(piece: Piece, factor: int) -> Piece | None:
     return trimmed(Piece(low * factor, None if high is None else high * factor, wider, spread(mask, factor)))
 
 
+def divided(piece: Piece, divisor: int) -> Piece | None:
+    """The members, all of them multiples of `divisor`, divided by it."""
+    low, high, modulus, mask = piece
+    wider = common_modulus(modulus, divisor)
+    mask = widen(mask, modulus, wider)
+    narrow = sum(1 << at // divisor for at in range(0, wider, divisor) if mask >> at & 1)
+    return trimmed(Piece(low // divisor, None if high is None else high // divisor, wider // divisor, narrow))
+
+
 def lowered(piece: Piece, amount: int) -> Piece | None:
     """The members, none of them below `amount`, each less `amount`."""
     low, high, modulus, mask = piece
