@@ -68,6 +68,14 @@ def test_the_first_screen() -> None:
     assert "SGLang 0.5.23 rejects it at start" in ran.stdout
 
 
+def test_groups_that_are_halved_are_told_as_groups() -> None:
+    asked = (
+        "--scheme int4_wna16 --method gptq --group 128 --hidden 2048 --intermediate 768 --experts 128 --tp 8"
+    )
+    rows = [" ".join(line.split()) for line in moe_align(f"check {asked}").stdout.split("\n")]
+    assert any(row.startswith("auto refine groups 128 → 32, triton only 96") for row in rows)
+
+
 @pytest.mark.parametrize(
     ("facts", "verdict", "native", "allocated"),
     [

@@ -300,9 +300,10 @@ def _outcome_text(found: Outcome) -> str:
     """A verdict in a few words, with what it changes."""
     decision = found.decision
     if found.verdict == "refine":
-        before, after = found.values.get("block_n"), dict(decision.blocks).get("block_n")
+        blocks = dict(decision.blocks)
+        unit, name = ("blocks", "block_n") if "block_n" in blocks else ("groups", "group")
         only = f", {decision.backend} only" if decision.backend else ""
-        return f"refine blocks {before} → {after}{only}"
+        return f"refine {unit} {found.values.get(name)} → {blocks.get(name)}{only}"
     if found.verdict == "pad":
         return f"pad{_empty_ranks(found)}"
     if found.verdict in ("reject", "unsafe") and decision.error:
