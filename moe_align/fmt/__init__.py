@@ -26,7 +26,7 @@ _PACK = ("language", "pack", "phase", "for", "covers", "before", "vocabulary", "
 _CASE = ("facts", "status", "hidden", "intermediate", "rule", "steps", "launch", "breaks", "reason", "misses",
          "note", "link")  # fmt: skip
 _CLAIM = ("id", "when", "never", "always", "why")
-_KNOWN = ("code", "rules", "claim", "why")
+_KNOWN = ("code", "rules", "packs", "claims", "why")
 
 #: What each sort of file is told by: a key of its root, or of the entries of its list; and orders of keys.
 _LISTS = {"facts": ("cases", _CASE), "never": ("claims", _CLAIM), "always": ("claims", _CLAIM),
