@@ -173,8 +173,8 @@ def differences(
         return ()
     looked_at = _looked_at(stack)
     found: list[Difference] = []
-    for key in state.vocabulary.assumptions:
-        if state.origin.get(key) != "assumed" or key not in looked_at or key in _LAUNCH_SIZES:
+    for key, origin in state.origin.items():
+        if origin != "assumed" or key not in looked_at or key in _LAUNCH_SIZES:
             continue
         if of is not None and not of(key):
             continue

@@ -258,7 +258,7 @@ def _model_text(asked: ModelCost) -> str:
 
 
 def _differs(answer: Answer) -> list[str]:
-    """The assumptions that would change the answer; first those that always do, to sizes."""
+    """The assumptions that would change the answer; first those that always do, to sizes, for any model."""
     layers = (answer.asked.layers if answer.asked else None) or 1
     costs = [*answer.then_bytes, *[None] * len(answer.differences)]
     pairs = sorted(zip(answer.differences, costs, strict=False), key=_plainness)
@@ -271,9 +271,9 @@ def _differs(answer: Answer) -> list[str]:
     return [*items, f"{more} more with --json"] if more > 0 else items
 
 
-def _plainness(pair: tuple[Difference, int | None]) -> tuple[bool, bool]:
-    then = pair[0].then
-    return " where " in then, then.startswith("rejected")
+def _plainness(pair: tuple[Difference, int | None]) -> tuple[bool, bool, bool]:
+    key, then = pair[0].key, pair[0].then
+    return " where " in then, then.startswith("rejected"), key == "model_type"
 
 
 def _then(decision: Decision, then: str) -> str:
