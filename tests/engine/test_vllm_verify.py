@@ -31,7 +31,8 @@ def test_a_wrong_multiple_in_one_arch_is_one_box(tmp_path: Path) -> None:
     text = file.read_text(encoding="utf-8")
     planted = (
         "  - id: planted\n    when: {backend: aiter_mxfp4, arch: gfx942, vllm: '>=0.32,<0.33'}\n"
-        "    align: {hidden: 256, intermediate: 192}\n    why: planted\n    source: vllm#1\n    evidence: ran\n"
+        "    align: {hidden: 256, intermediate: 192}\n"
+        "    why: planted\n    source: vllm#1\n    evidence: ran\n"
     )
     file.write_text(
         text.replace("  - id: aiter-mxfp4\n", f"{planted}  - id: aiter-mxfp4\n"), encoding="utf-8"
