@@ -14,9 +14,10 @@ from .errors import PolicyError
 from .facts import Facts
 from .known import known
 from .record import NamedTuple
-from .regions import Regions, box_of, facts_of, friendly
+from .regions import Part, Regions, box_of, facts_of, friendly
 from .resolve import Leaf, leaves
 from .space import Box, FactSet, Ints, Values, outside
+from .space.sets import contains
 from .stack import Stack
 
 Point = Mapping[str, str | int]
@@ -80,24 +81,31 @@ def _taken(regions: Regions) -> Iterator[Box]:
 
 def chosen(regions: Regions, box: Box, point: Point, shows: Shows) -> Point | None:
     """A point of the box for which the engine itself chooses the backend, if one is found."""
-    if "backend" not in box.sets:
+    choosing = _choosing(regions, box) if "backend" in box.sets else []
+    if not choosing:
         return None
     asked = {key: value for key, value in point.items() if key != "backend"}
     if shown(regions.stack, asked, shows):
         return asked
-    for part in regions.phase("select").parts:
-        rule = part.rule
-        if rule is None or rule.outcome.form != "use" or rule.outcome.target not in box["backend"]:
-            continue
-        target = box.space.box({"backend": Values.of([str(rule.outcome.target)])})
+    without = frozenset({"backend"})
+    for target, part in choosing:
         for chooses in part.asked:
-            narrowed = box & target & chooses
-            found = (
-                None if narrowed.is_empty else real(regions, narrowed, shows, left_out=frozenset({"backend"}))
-            )
+            narrowed = box & box.space.box({"backend": Values.of([target])}) & chooses
+            found = None if narrowed.is_empty else real(regions, narrowed, shows, left_out=without)
             if found is not None:
                 return found
     return None
+
+
+def _choosing(regions: Regions, box: Box) -> list[tuple[str, Part]]:
+    """The parts of `select` that choose a backend of a box, each with the backend."""
+    memo = regions.memo("choosing", "")
+    if not memo:
+        parts = [
+            part for part in regions.phase("select").parts if part.rule and part.rule.outcome.form == "use"
+        ]
+        memo["all"] = [(str(part.rule.outcome.target), part) for part in parts if part.rule]
+    return [(target, part) for target, part in memo["all"] if contains(box["backend"], target)]
 
 
 def shown(stack: Stack, point: Point, shows: Shows) -> bool:
