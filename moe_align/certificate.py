@@ -150,16 +150,21 @@ class Parts:
         return found
 
     def lacking(self, named: Mapping[str, Sequence[str]], release: str) -> list[tuple[str, str]]:
-        """Of an engine's names, by `scheme/fact`, those that mean nothing to the vocabulary."""
-        found = []
-        for key, members in named.items():
-            scheme, _, fact = key.partition("/")
-            for name in members:
-                try:
-                    self.value(scheme, fact, name, release)
-                except PolicyError:
-                    found.append((key, name))
-        return found
+        """Of an engine's names, by `schemes/fact`, those that mean nothing to the vocabulary."""
+        return [
+            (key, name)
+            for key, members in named.items()
+            for schemes, _, fact in [key.partition("/")]
+            for name in members
+            if not any(self._has(scheme, fact, name, release) for scheme in schemes.split(","))
+        ]
+
+    def _has(self, scheme: str, fact: str, name: str, release: str) -> bool:
+        try:
+            self.value(scheme, fact, name, release)
+        except PolicyError:
+            return False
+        return True
 
     def ranks(self) -> list[Mask]:
         """Numbers of ranks that share an expert, in the sets that rules of the launch treat alike."""
@@ -310,7 +315,7 @@ def _names_unknown(asked: Asked, unknown: Sequence[tuple[str, str]]) -> bool:
     """Whether a fact of a question has a name that the vocabulary lacks; all schemes share activations."""
     scheme = asked.facts.get("scheme")
     return any(
-        asked.facts.get(fact) == name and (fact == "activation" or scheme == of)
+        asked.facts.get(fact) == name and (fact == "activation" or scheme in of.split(","))
         for key, name in unknown
         for of, _, fact in [key.partition("/")]
     )

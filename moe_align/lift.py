@@ -99,7 +99,13 @@ def _table(
     outcomes: list[Outcome] = []
     places: list[Place] = []
     kept: dict[tuple[str, str, str], str | int] = {}
-    new = {(key.partition("/")[2], member): member.lower() for key, member in lacking}
+    schemes = {str(asked.facts.get("scheme")) for asked, _ in members}
+    new = {
+        (fact, member): member.lower()
+        for key, member in lacking
+        for of, _, fact in [key.partition("/")]
+        if fact == "activation" or schemes & set(of.split(","))
+    }
     cuts = _cuts(members)
     for asked, explored in members:
         own = {key: new.get((key, str(value)), value) for key, value in asked.facts.items()}

@@ -340,6 +340,27 @@ def test_a_name_that_the_vocabulary_lacks_is_told(tmp_path: Path, words: Path) -
     assert re.search(r"left out: [\d,]+ points with a name that the vocabulary lacks", found.stdout)
 
 
+def test_names_of_schemes_that_nothing_is_asked_of(tmp_path: Path, words: Path) -> None:
+    """FP8 has no function here, but its enumeration is read; a name that another scheme knows stays its own."""
+    fp8 = """
+        from enum import Enum
+        class Fp8MoeBackend(Enum):
+            DEEPGEMM = "D"
+            AITER_MXFP4_BF16 = "A"
+            ODD = "O"
+        """
+    tree = engine(
+        tmp_path / "e", "0.33.0", {**NEW, "vllm/model_executor/layers/fused_moe/oracle/fp8.py": fp8}
+    )
+    found = moe_align(f"verify vllm --tree {tree}")
+    assert (
+        "has the backend `ODD` for fp8_block, mxfp8 (vllm/model_executor/layers/fused_moe/oracle/fp8.py:6)"
+        in (found.stdout)
+    )
+    rules = lifted(tree, words, tmp_path / "lifted")
+    assert "odd" not in (rules / "lifted_mxfp4.yaml").read_text(encoding="utf-8")
+
+
 def test_an_answer_that_no_rule_can_say(tmp_path: Path, words: Path) -> None:
     """The OCP MX class of this old engine adds 2: that is no multiple."""
     tree = engine(tmp_path / "e", "0.18.1", OLD)

@@ -101,7 +101,8 @@ def _lacking(found: Certificate) -> Iterator[Finding]:
         said = f"vLLM {found.release} has the {fact} `{name}`"
         at = f" ({place})" if place else ""
         fix = f"add it to `vocabulary:` as `{name.lower()}` or as an alias; `moe-align lift` writes it"
-        yield Finding("E911", f"{said} for {scheme}{at}, which the vocabulary does not", fix=fix)
+        schemes = scheme.replace(",", ", ")
+        yield Finding("E911", f"{said} for {schemes}{at}, which the vocabulary does not", fix=fix)
 
 
 def answer_text(answer: Answer, where: Mapping[str, Mask]) -> str:

@@ -247,28 +247,35 @@ def _dispatched(engine: Engine, transport: str, dtype: str, hidden: int) -> obje
     return (ask.transport_hidden(engine, transport, dtype, hidden),)
 
 
-def names(root: Path) -> Mapping[str, tuple[str, ...]]:
-    """Every name in the engine's enumerations, aliases too: by scheme and fact, `mxfp4/backend`."""
-    tree = link(root, MORE_MACHINES[0]).tree
-    found = {
-        "mxfp4/backend": ask.mxfp4_backends(tree),
-        "unquantized/backend": ask.unquantized_backends(tree),
-        "mxfp4/activation": ask.activations(tree),
-    }
-    return {key: tuple(name for name, _ in members) for key, members in found.items()}
-
-
-_HOMES = {
-    "mxfp4/backend": (f"{_MOE}.oracle.mxfp4", f"{_QUANT}.mxfp4"),
-    "unquantized/backend": (f"{_MOE}.oracle.unquantized",),
-    "mxfp4/activation": (f"{_MOE}.activation",),
+_ORACLE = f"{_MOE}.oracle"
+_ENUMERATIONS: Mapping[str, tuple[str, ...]] = {
+    "mxfp4/backend": (f"{_ORACLE}.mxfp4.Mxfp4MoeBackend", f"{_QUANT}.mxfp4.Mxfp4Backend"),
+    "unquantized/backend": (f"{_ORACLE}.unquantized.UnquantizedMoeBackend",),
+    "fp8_block,mxfp8/backend": (f"{_ORACLE}.fp8.Fp8MoeBackend",),
+    "nvfp4/backend": (f"{_ORACLE}.nvfp4.NvFp4MoeBackend",),
+    "int8_w8a8/backend": (f"{_ORACLE}.int8.Int8MoeBackend",),
+    "int4_wna16/backend": (f"{_ORACLE}.int_wna16.WNA16MoEBackend",),
+    "w4a8_fp8/backend": (f"{_ORACLE}.w4a8.W4A8MoeBackend",),
+    "w4a8_int8/backend": (f"{_ORACLE}.w4a8_int8.W4A8Int8MoeBackend",),
+    "mxfp4/activation": (f"{_MOE}.activation.MoEActivation",),
 }
+"""The engine's enumerations by scheme and fact; of several homes the first that there is."""
+
+
+def names(root: Path) -> Mapping[str, tuple[str, ...]]:
+    """Every name in the engine's enumerations, aliases too: by schemes and fact, `mxfp4/backend`."""
+    tree = link(root, MORE_MACHINES[0]).tree
+    found = {}
+    for key, homes in _ENUMERATIONS.items():
+        members = next(filter(None, (ask.members(tree, dotted) for dotted in homes)), ())
+        found[key] = tuple(name for name, _ in members)
+    return found
 
 
 def member_place(root: Path, key: str, name: str) -> Place | None:
     """Where an enumeration of the engine lists a member."""
-    for module in _HOMES[key]:
-        file = root / f"{module.replace('.', '/')}.py"
+    for dotted in _ENUMERATIONS[key]:
+        file = root / f"{dotted.rpartition('.')[0].replace('.', '/')}.py"
         lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
         for number, line in enumerate(lines, 1):
             if line.strip().startswith(f"{name} ="):
