@@ -132,11 +132,7 @@ def _models(release: str, row: Row) -> list[str]:
     if row.get("intermediate_pad_override") != 0:
         silent = {"minimax_m3": "0.25", "deepseek_v41": "0.33"}
         return ["deepseek_v4", *(model for model, since in silent.items() if release < since)]
-    return (
-        ["minimax_m3", "deepseek_v41"]
-        if release >= "0.33" and row["activation"] != "SITU"
-        else ["minimax_m3"]
-    )
+    return ["minimax_m3", "deepseek_v41"] if release >= "0.33" else ["minimax_m3"]
 
 
 def untrue(one: Told, mirrors: Mirrors) -> list[object]:
