@@ -35,7 +35,8 @@ def policy() -> Policy:
 
 
 def facts(scheme: str, **more: str | int) -> dict[str, str | int]:
-    sizes = {"hidden": 4096, "intermediate_per_partition": 512, "activation": "silu", "gated": "true"}
+    sizes: dict[str, str | int] = {"hidden": 4096, "intermediate_per_partition": 512}
+    sizes |= {"activation": "silu", "gated": "true"}
     return {"engine": "vllm", "vllm": RELEASE, "scheme": scheme, **SAID.get(scheme, {}), **sizes, **more}
 
 

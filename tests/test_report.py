@@ -289,6 +289,21 @@ def test_bytes_of_a_real_model(mirror: Policy) -> None:
     assert gib_of(mirror, layers=43, backend="aiter_bf16", **flash) == ("17.13", "17.13")
 
 
+def test_one_scale_for_a_whole_row_costs_as_much_as_it_is(mirror: Policy) -> None:
+    given = {"scheme": "int4_wna16", "method": "gptq", "backend": "marlin", "activation": "silu"}
+    sizes = {"hidden": 2048, "intermediate": 768, "experts": 128}
+
+    def created(group: int) -> int:
+        facts = Facts.of({**given, **sizes, "group": group})
+        cost = layer_cost(mirror.resolve(facts), known(mirror.stack.vocabulary, facts).values)
+        assert cost is not None
+        return cost.created
+
+    grouped, whole = 2 * 768 * (2048 // 128) + 2048 * (768 // 128), 2 * 768 + 2048
+    # A scale is two bytes, and its zero point half of one.
+    assert created(128) - created(1) == 128 * (grouped - whole) * 5 // 2
+
+
 def test_an_uneven_share_and_fused_experts_are_those_of_the_fullest_rank(mirror: Policy) -> None:
     facts = Facts(backend="aiter_bf16", activation="silu", experts=10, tp=4, ep=4, fused_shared_experts=1)
     decision: Decision = mirror.resolve(facts)
