@@ -341,7 +341,7 @@ def test_a_name_that_the_vocabulary_lacks_is_told(tmp_path: Path, words: Path) -
 
 
 def test_names_of_schemes_that_nothing_is_asked_of(tmp_path: Path, words: Path) -> None:
-    """FP8 has no function here, but its enumeration is read; a name that another scheme knows stays its own."""
+    """FP8 has no function here, but its enumeration is read; what another scheme knows stays its own."""
     fp8 = """
         from enum import Enum
         class Fp8MoeBackend(Enum):
