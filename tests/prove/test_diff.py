@@ -11,7 +11,7 @@ import pytest
 from moe_align import Facts, Policy, load_policy
 from moe_align.cache import cached_models
 from moe_align.diff import Difference, diff
-from moe_align.report.diff import diff_plain, diff_text, receipt
+from moe_align.report.diff import diff_findings, diff_plain, diff_text, receipt
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,3 +135,28 @@ def test_contracts_words_and_defaults_are_said(tmp_path: Path) -> None:
     assert any(said.startswith("topk is assumed to be 3") for said in found.other)
     gone = diff(load_policy(layer, environ={}), load_policy(environ={}))
     assert "contract mine/one is gone" in gone.other
+
+
+def test_a_receipt_says_so_where_no_known_model_changes(tmp_path: Path) -> None:
+    said = "    align: {intermediate: 128}\n    why: above 192 one stage"
+    policy = changed(tmp_path, "vllm_unquantized.yaml", said, said.replace("128", "96"))
+    text = receipt(diff(shipped(), policy))
+    for line in (
+        "No known model has other sizes.",
+        "As it was: no resident weight changes.",
+        "Every snapshot of a known model that was saved before still fits.",
+        "- **incomparable**, allocate: hidden native, intermediate 128 → hidden native, intermediate 96  ",
+        "- Engines other than vllm.",
+        "- Schemes other than unquantized.",
+        "- Backends other than aiter.",
+    ):
+        assert f"\n{line}\n" in text
+
+
+def test_findings_have_a_place_where_the_new_rule_stands(tmp_path: Path) -> None:
+    found = diff_findings(of_pull_request(tmp_path))
+    assert [finding.code for finding in found] == ["D701", "D701", "D703", "D703", "D703"]
+    assert {finding.rule for finding in found if finding.location} == {"vllm-mxfp4/aiter-bf16-silu-situ"}
+    assert [str(finding.location).rpartition("/")[2] for finding in found if finding.location]
+    gone = diff_findings(diff(shipped(), without(tmp_path / "gone", "aiter-bf16-silu-situ")))
+    assert all(finding.rules == ("vllm-mxfp4/aiter-bf16-silu-situ",) for finding in gone)
