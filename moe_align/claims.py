@@ -13,7 +13,7 @@ from .points import MOST_LAUNCHES, Point, real, sayable
 from .regions import Regions, box_of
 from .resolve import Leaf
 from .routes import Route, confirmed, routes, sizes_that_become, ways
-from .space import Box, Ints
+from .space import Box, Ints, SpaceTooLarge
 from .stack import Stack
 
 
@@ -21,7 +21,12 @@ def claim_findings(stack: Stack, claims: Iterable[Claim]) -> Iterator[Finding]:
     """A finding for each claim that some decision breaks: the rule, where, and a point."""
     regions = Regions(stack)
     for claim in claims:
-        broken = next(_broken(regions, claim), None)
+        try:
+            broken = next(_broken(regions, claim), None)
+        except SpaceTooLarge as fault:
+            said = f"the claim `{claim.id}` is not proven: {fault}"
+            yield Finding("K808", said, claim.location, level="warning", rules=(claim.id,))
+            continue
         if broken is None:
             continue
         rule, box, point = broken

@@ -58,8 +58,10 @@ TABLE: dict[str, set[str]] = {
     | {"cost", "decision", "findings", "flow", "known", "models", "policy", "regions", "routes"},
     "points": _RULES | {"known", "regions", "resolve"},
     "demands": _RULES | {"flow", "known", "routes"},
-    "prove": _RULES
+    "broken": _RULES
     | {"contracts", "demands", "findings", "flow", "layers", "points", "regions", "resolve", "routes"},
+    "prove": _RULES
+    | {"broken", "demands", "findings", "flow", "points", "regions", "resolve", "routes"},
     "claims": _RULES | {"findings", "load", "points", "regions", "resolve", "routes"},
     "reviewed": {"errors", "findings", "layers", "load", "record"},
     "cases": _RULES | {"decision", "load", "policy"},

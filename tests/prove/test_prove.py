@@ -364,6 +364,18 @@ def test_claims_are_about_what_is_chosen_too(tmp_path: Path, when: str, claim: s
         assert policy.resolve(Facts.of(dict(finding.facts))).status in ("decided", "rejected")
 
 
+def test_what_needs_too_much_room_is_not_proven(tmp_path: Path) -> None:
+    said = "id: a, when: {intermediate_per_partition: {multiple_of: 1021}}, align: 1019"
+    policy = own(tmp_path, rule(said) + rule("id: b, align: 128"), demand=1013)
+    found = [finding for finding in prove(policy.stack) if finding.code == "K808"]
+    assert ("mine/a", "warning") in [(finding.rule, finding.level) for finding in found]
+    file = tmp_path / "claims.txt"
+    claim = "{intermediate: {multiple_of: 1013}}"
+    file.write_text(f"- {{id: mine, when: {{scheme: ours}}, always: {claim}}}", encoding="utf-8")
+    (finding,) = claim_findings(policy.stack, read_claims(file, policy.stack.vocabulary))
+    assert (finding.code, finding.rules) == ("K808", ("mine",))
+
+
 # --- the list of what is known ------------------------------------------------------------------------------
 
 
