@@ -12,6 +12,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +44,9 @@ def outcomes(folder: Path) -> Iterator[Outcome]:
         else:
             rivals = tuple(
                 _words(check(_packs(rules, files)) - check(_packs(clean, files)))
-                for check in (zen_says, cedar_says)
+                if find_spec(module)
+                else "not installed"
+                for module, check in (("zen", zen_says), ("cedarpy", cedar_says))
             )
         yield Outcome(defect["name"], code if defect["code"] in said else "–", *rivals)
 

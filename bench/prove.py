@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from datetime import date
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 
@@ -31,7 +32,8 @@ from moe_align import load_policy
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "bench" / "PROVE.md"
-LIBRARIES = ("z3-solver", "zen-engine", "cedarpy")
+#: The rivals: what is imported, and what is installed.
+RIVALS = {"z3": "z3-solver", "zen": "zen-engine", "cedarpy": "cedarpy"}
 SIZES = (125, 250, 500, 1000, 2000)
 
 MEANING = """\
@@ -180,7 +182,7 @@ def planted(folder: Path) -> Iterator[str]:
     yield "| defect | ours | zen-engine | Cedar |"
     yield "| --- | --- | --- | --- |"
     yield from (f"| {one.name} | {one.ours} | {one.zen} | {one.cedar} |" for one in found)
-    none = ("–", "cannot be said")
+    none = ("–", "cannot be said", "not installed")
     counts = [sum(one[index] not in none for one in found) for index in (1, 2, 3)]
     yield f"| **found** | **{counts[0]} of {len(found)}** | **{counts[1]}** | **{counts[2]}** |"
 
@@ -190,15 +192,21 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="a smoke run that writes nothing")
     parser.add_argument("--rounds", type=int, default=9, help="counted rounds of each comparison")
     chosen = parser.parse_args()
+    lacking = [name for module, name in RIVALS.items() if find_spec(module) is None]
+    if lacking and not chosen.quick:
+        parser.error(f"install {', '.join(lacking)} first: pip install -e .[bench]")
+    if lacking:
+        print(f"without {', '.join(lacking)}: not installed")
     rounds = 1 if chosen.quick else chosen.rounds
     few = max(1, rounds // 3)
-    page = ["# The analyses, measured", "", "Written by `python bench/prove.py`.", "", _machine()]
+    page = ["# The analyses, measured", "", "Written by `python bench/prove.py`."]
+    page += [] if lacking else ["", _machine()]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         parts = {
             "The shipped policy": whole_runs(folder, few),
             "Synthetic packs": curve(folder, few, SIZES[:2] if chosen.quick else SIZES),
-            "Against z3": against_z3(rounds),
+            **({"Against z3": against_z3(rounds)} if "z3-solver" not in lacking else {}),
             "Ten planted defects": planted(folder / "defects"),
         }
         for head, lines in parts.items():
@@ -214,7 +222,7 @@ def main() -> int:
 
 
 def _machine() -> str:
-    libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
+    libraries = ", ".join(f"{name} {version(name)}" for name in RIVALS.values())
     return (
         f"{date.today().isoformat()}, one of {os.cpu_count()} cores of {platform.machine()}, "
         f"{platform.system()}, {platform.python_implementation()} {platform.python_version()}; {libraries}."
