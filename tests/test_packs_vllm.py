@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from engine_tables import DATA, Row, table
 
-from moe_align import Decision, Facts, Policy, load_policy
+from moe_align import Decision, Facts, Policy, PolicyError, load_policy
 
 
 @cache
@@ -293,6 +293,17 @@ def test_qwen3_fp8_is_padded_for_a_backend_asked_for_by_name(requested: str, arc
 def test_qwen3_fp8_is_refused_for_a_backend_that_a_switch_demands(switch: str) -> None:
     decision = policy().resolve(Facts.of({**QWEN, f"env.{switch}": "1"}))
     assert (decision.status, decision.error) == ("rejected", "ValueError")
+
+
+def test_no_architecture_is_for_platforms_that_have_none() -> None:
+    facts: dict[str, Any] = {"scheme": "nvfp4", "arch": "none", "activation": "silu", "hidden": 4096}
+    sizes = {"intermediate_per_partition": 512}
+    decision = policy().resolve(Facts.of({**facts, **sizes}))
+    platforms = " ".join(one.where.get("platform", "") for one in decision.alternatives)
+    assert "cpu" in platforms
+    assert "cuda" not in platforms
+    with pytest.raises(PolicyError, match="arch `none` is only for platform cpu or xpu"):
+        policy().resolve(Facts.of({**facts, **sizes, "platform": "cuda"}))
 
 
 def test_deepseek_v4_without_aiter_lands_on_unfused_triton() -> None:
