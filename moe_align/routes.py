@@ -298,8 +298,12 @@ def winners(regions: Regions, route: Route, phase: str) -> Iterator[tuple[Part |
 def _is_untouched(route: Route) -> bool:
     """Whether conditions see the facts as they entered, and none tells first sizes apart from those."""
     flow = route.flow
-    changed = flow.blocks or flow.backend or any(
-        dimension.steps or dimension.size is not None for dimension in (flow.hidden, flow.intermediate)
+    changed = (
+        flow.blocks
+        or flow.backend
+        or any(
+            dimension.steps or dimension.size is not None for dimension in (flow.hidden, flow.intermediate)
+        )
     )
     return not changed and not any(key in route.box.space.domain for key in _FIRST)
 

@@ -42,7 +42,7 @@ def main() -> int:
 def entry(code: str, claim: str, rules: list[str]) -> str:
     """The text of an entry that nobody has looked at."""
     about = f"  claims: [{claim}]\n" if claim else ""
-    return f'- code: {code}\n  rules: [{", ".join(rules)}]\n{about}  why: {UNSEEN}\n'
+    return f"- code: {code}\n  rules: [{', '.join(rules)}]\n{about}  why: {UNSEEN}\n"
 
 
 if __name__ == "__main__":

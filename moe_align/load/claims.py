@@ -76,9 +76,7 @@ def _claim(context: Context, document: Document, index: int, entry: object) -> C
     return Claim(name, when, sort == "always", statuses, wanted, entry.get("why"), document.locate((index,)))
 
 
-def _statuses(
-    document: Document, said: object, path: tuple[str | int, ...], name: str
-) -> tuple[str, ...]:
+def _statuses(document: Document, said: object, path: tuple[str | int, ...], name: str) -> tuple[str, ...]:
     listed = said if isinstance(said, list) else [said]
     for status in listed:
         if status not in STATUSES:
