@@ -124,13 +124,22 @@ class _Case:
 
 
 def _shows(found: tuple[Leaf, ...], stack: Stack, rule: Rule) -> bool:
-    """Whether all these decisions are a rule's and break the one contract of a stack."""
+    """Whether these decisions owe their sizes or pads to a rule and break the one contract of a stack."""
     return all(
         leaf.status == "decided"
-        and any(step.rule is rule for step in leaf.steps)
+        and rule is _behind(leaf, rule.phase)
         and any(check.holds is False for check in checks(stack, leaf))
         for leaf in found
     )
+
+
+def _behind(leaf: Leaf, phase: str) -> Rule | None:
+    """The rule behind the pads, or behind the sizes: first comes repacking that changes them."""
+    rules = {step.phase: step.rule for step in leaf.steps}
+    repack = rules.get("repack")
+    if phase == "launch":
+        return rules.get("launch")
+    return repack if repack and _changes(repack) else rules.get("allocate")
 
 
 def _by_sizes(case: _Case) -> Iterator[Broken]:
@@ -257,6 +266,8 @@ def _sizes_before(regions: Regions, name: str) -> frozenset[Dimension]:
 def _changes(rule: Rule) -> bool:
     """Whether a rule can change a size, not only what lies around it."""
     outcome = rule.outcome
+    if outcome.form == "require":
+        return False
     if outcome.form == "add":
         return not outcome.stride and any(amount.unit == "elements" for _, amount in outcome.add)
     return any(multiple not in (None, NATIVE) for multiple in (outcome.hidden, outcome.intermediate))

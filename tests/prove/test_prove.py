@@ -443,3 +443,62 @@ def test_broken_lists(tmp_path: Path, said: str) -> None:
     (problem,) = fault.value.problems
     assert problem.code == "K890"
     assert problem.location is not None
+
+
+# --- against every point ------------------------------------------------------------------------------------
+
+CONDITIONS = [
+    "",
+    "when: {platform: cuda}, ",
+    "when: {intermediate_per_partition: {multiple_of: 6}}, ",
+    "when: {intermediate_per_partition: {min: 10, max: 20}}, ",
+    "when: {moe_tp: {min: 2}}, ",
+    "when: {platform: rocm, intermediate: {max: 30}}, ",
+]
+MADE = [
+    "align: {intermediate: 4}",
+    "align: {intermediate: 6}",
+    "align: {intermediate: {multiple: 8, at_least: 24}}",
+]
+FURTHER = [
+    "",
+    "align: {intermediate: 12}",
+    "require: {intermediate: 4}",
+    "align: {intermediate: {snap: [8, 18]}}",
+]
+
+pairs = st.tuples(st.sampled_from(CONDITIONS), st.sampled_from(MADE))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(pairs, max_size=2), st.sampled_from(FURTHER), st.sampled_from([2, 3, 4, 8, 12]))
+def test_found_if_and_only_if_some_point_breaks_it(
+    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, str]], further: str, demand: int
+) -> None:
+    """Several rules and phases, sizes cut by launches: what is found is what every point together shows."""
+    folder = tmp_path_factory.mktemp("layer")
+    allocate = "".join(rule(f"id: r{at}, {when}{made}") for at, (when, made) in enumerate(said))
+    if further:
+        pack = WHOLE.format(phase="repack", vocabulary="", rules=rule(f"id: a, {further}"))
+        (folder / "repack.yaml").write_text(pack.replace("mine", "after"), encoding="utf-8")
+    policy = own(folder, allocate + rule("id: last, align: native"), demand=demand)
+    found = list(contract_findings(Regions(policy.stack)))
+    assert all(breaks(policy, finding) for finding in found)
+    assert {finding.rule for finding in found} == {
+        address
+        for platform in ("cuda", "rocm")
+        for tp in (1, 2, 8)
+        for size in range(1, 50)
+        if (address := broken_by(policy, platform=platform, tp=tp, intermediate=size * tp))
+    }
+
+
+def broken_by(policy: Policy, **facts: str | int) -> str | None:
+    """The rule to which a decision at a point owes a size that breaks the one contract, if it does."""
+    decision = policy.resolve(Facts.of({"scheme": "ours", "hidden": 8, **facts}))
+    if decision.status != "decided" or all(check.holds for check in decision.contracts):
+        return None
+    changed = [
+        step.rule for step in decision.steps if step.phase == "allocate" or "align" in step.rule.outcome.form
+    ]
+    return changed[-1].address
