@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 import tempfile
@@ -18,6 +19,7 @@ import typer
 from ..cache import cached_models
 from ..diff import Difference, diff
 from ..errors import Location, PolicyError, Problem
+from ..layers import built_in_rules
 from ..load import load_policy
 from ..policy import Policy
 from ..report import json_text
@@ -72,13 +74,26 @@ def _receipt(found: Difference) -> str:
 def _policy(said: str, folder: Path) -> Policy:
     """The policy of a path or a revision; what declares no engine of its own stands over the built-in rules.
 
+    A file that is called as one of the built-in rules stands in its place.
+
     Raises:
         PolicyError: neither a path nor a revision, or rules that cannot be used.
     """
     if not said:
         return load_policy(environ={})
     path = Path(said) if os.path.exists(said) else _checked_out(said, folder)
+    if path.is_file() and (Path(built_in_rules()) / path.name).exists():
+        path = _in_its_place(path, folder)
     return load_policy(path, environ={}, built_in=not _is_whole(path))
+
+
+def _in_its_place(file: Path, folder: Path) -> Path:
+    """The built-in rules in `folder`, with the file instead of the one that is called so."""
+    rules = folder / "rules"
+    shutil.copytree(built_in_rules(), rules, dirs_exist_ok=True, ignore=lambda *_: [file.name])
+    if file.parent != rules:
+        shutil.copy(file, rules)
+    return rules
 
 
 def _is_whole(path: Path) -> bool:
@@ -146,5 +161,7 @@ def _renamed(place: Location | None, laid_out: _LaidOut, *, by_revision: bool) -
     for folder, said in laid_out:
         if place and place.file.startswith(f"{folder}{os.sep}"):
             inside = os.path.relpath(place.file, folder)
+            if os.path.isfile(said) and os.path.basename(said) == os.path.basename(inside):
+                return place._replace(file=said)
             return place._replace(file=f"{said.partition(':')[0]}:{inside}" if by_revision else inside)
     return place

@@ -24,6 +24,7 @@ from moe_align.cases import run as run_cases
 from moe_align.cli.schemas import schema_of
 from moe_align.codes import page
 from moe_align.coverage import missing, missing_text, missing_values
+from moe_align.layers import built_in_rules
 from moe_align.load import load_policy
 
 ROOT = Path(__file__).parents[2]
@@ -362,6 +363,23 @@ def test_revisions_folders_and_files(project: Path) -> None:
     back = moe_align("diff rules HEAD --format github").stdout
     assert back.startswith("::warning file=rules/mine.yaml,line=8,col=5,title=D701::")
     assert "contract" not in text
+
+
+def test_a_file_of_the_built_in_rules_stands_in_its_place(project: Path) -> None:
+    """One pack alone, copied and edited, is held against the file that it was copied from."""
+    shipped = Path(built_in_rules()) / "vllm_mxfp4.yaml"
+    copy = project / shipped.name
+    text = shipped.read_text(encoding="utf-8")
+    copy.write_text(text, encoding="utf-8")
+    assert moe_align(f"diff {shipped} {copy.name}").stdout == "no change\n"
+    copy.write_text(text.replace("align: 128", "align: 256", 1), encoding="utf-8")
+    changed = moe_align(f"diff {shipped} {copy.name}")
+    assert changed.exit_code == 1
+    assert "looser  allocate: 128 → 256" in changed.stdout
+    copy.write_text(text.replace("align: 128", "aligm: 128", 1), encoding="utf-8")
+    wrong = moe_align(f"diff {shipped} {copy.name}")
+    assert wrong.exit_code == 2
+    assert wrong.stderr.startswith(f"{copy.name}:")
 
 
 def test_a_broken_revision_is_called_by_its_name(project: Path) -> None:
