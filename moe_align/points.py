@@ -115,7 +115,10 @@ def shown(stack: Stack, point: Point, shows: Shows) -> bool:
     except PolicyError:
         # The resolver knows more of what excludes what than implications say.
         return False
-    return shows(leaves(stack, state, trace=False))
+    found = leaves(stack, state, trace=False)
+    # Where facts that are left open give several answers, the point does not say enough.
+    answers = {(leaf.status, leaf.flow.hidden, leaf.flow.intermediate) for leaf in found}
+    return len(answers) == 1 and shows(found)
 
 
 def _launched(regions: Regions, box: Box) -> Iterator[tuple[Box, Mapping[str, int], frozenset[str]]]:

@@ -467,20 +467,32 @@ FURTHER = [
     "align: {intermediate: {snap: [8, 18]}}",
 ]
 
+EARLIER = ["", "align: {intermediate: 10}", "when: {platform: cuda}, align: {intermediate: 6}"]
+
 pairs = st.tuples(st.sampled_from(CONDITIONS), st.sampled_from(MADE))
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.lists(pairs, max_size=2), st.sampled_from(FURTHER), st.sampled_from([2, 3, 4, 8, 12]))
+@given(
+    st.lists(pairs, max_size=2),
+    st.sampled_from(EARLIER),
+    st.sampled_from(FURTHER),
+    st.sampled_from([2, 3, 4, 8, 12]),
+)
 def test_found_if_and_only_if_some_point_breaks_it(
-    tmp_path_factory: pytest.TempPathFactory, said: list[tuple[str, str]], further: str, demand: int
+    tmp_path_factory: pytest.TempPathFactory,
+    said: list[tuple[str, str]],
+    earlier: str,
+    further: str,
+    demand: int,
 ) -> None:
     """Several rules and phases, sizes cut by launches: what is found is what every point together shows."""
     folder = tmp_path_factory.mktemp("layer")
+    for phase, one in (("dispatch", earlier), ("repack", further)):
+        if one:
+            pack = WHOLE.format(phase=phase, vocabulary="", rules=rule(f"id: a, {one}"))
+            (folder / f"{phase}.yaml").write_text(pack.replace("mine", phase), encoding="utf-8")
     allocate = "".join(rule(f"id: r{at}, {when}{made}") for at, (when, made) in enumerate(said))
-    if further:
-        pack = WHOLE.format(phase="repack", vocabulary="", rules=rule(f"id: a, {further}"))
-        (folder / "repack.yaml").write_text(pack.replace("mine", "after"), encoding="utf-8")
     policy = own(folder, allocate + rule("id: last, align: native"), demand=demand)
     found = list(contract_findings(Regions(policy.stack)))
     assert all(breaks(policy, finding) for finding in found)
@@ -488,7 +500,7 @@ def test_found_if_and_only_if_some_point_breaks_it(
         address
         for platform in ("cuda", "rocm")
         for tp in (1, 2, 8)
-        for size in range(1, 50)
+        for size in range(1, 64)
         if (address := broken_by(policy, platform=platform, tp=tp, intermediate=size * tp))
     }
 
