@@ -120,9 +120,6 @@ def _clauses(key: str, value: str) -> list[tuple[str, int]] | None:
     return [(sign, _minor(release)) for sign, release in found]
 
 
-# --- zen-engine ---------------------------------------------------------------------------------------------
-
-
 def zen_says(packs: list[dict[str, Any]]) -> set[str]:
     """What the engine's own checks say: of the decision as a whole, and of each cell."""
     import zen
@@ -180,9 +177,6 @@ def _zen(key: str, value: Any) -> str:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-# --- Cedar --------------------------------------------------------------------------------------------------
 
 
 def cedar_says(packs: list[dict[str, Any]]) -> set[str]:

@@ -21,7 +21,8 @@ from .packs import BREAKS, DIMENSIONS, NATIVE, Contract, Demand, Pack, Pad, Rule
 from .points import MOST_LAUNCHES, Point, Shows, chosen, real, sayable
 from .regions import CHANGED, Part, Phase, Regions, boxes_of
 from .resolve import Leaf
-from .routes import OPEN, Route, applied, confirmed, ways
+from .route import OPEN, Route, applied
+from .routes import confirmed, ways
 from .space import Box, SpaceTooLarge
 from .stack import Stack
 
@@ -281,9 +282,6 @@ def _is_by(route: Route, part: Part) -> bool:
         return True
     repack = route.rule_of("repack")
     return part.rule is (repack if repack and _changes(repack) else route.rule_of("allocate"))
-
-
-# --- declared pads ------------------------------------------------------------------------------------------
 
 
 def _by_pads(case: _Case) -> Iterator[Broken]:

@@ -104,9 +104,6 @@ class Certificate:
         return not self.apart and not self.lacking
 
 
-# --- what the policy says -----------------------------------------------------------------------------------
-
-
 _NOWHERE = Location("", 1, 1)
 
 
@@ -266,9 +263,6 @@ def _stepped(step: str, by: Any, mask: Mask, term: Term | None) -> Iterator[tupl
         yield mask & (below := holds("<=", term, choice)), choice
         mask &= ~below
     yield mask, None if step == "snap" else term
-
-
-# --- both together ------------------------------------------------------------------------------------------
 
 
 def certify(

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import chain
 
+from .entering import sizes_that_become
 from .findings import Finding, region_text
 from .load.claims import Claim
 from .packs import DIMENSIONS
 from .points import MOST_LAUNCHES, Point, real, sayable
 from .regions import Regions, box_of
 from .resolve import Leaf
-from .routes import Route, confirmed, routes, sizes_that_become, ways
+from .route import Route
+from .routes import confirmed, routes, ways
 from .space import Box, Ints, SpaceTooLarge
 from .stack import Stack
 

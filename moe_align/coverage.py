@@ -221,9 +221,6 @@ def _release(end: tuple[int, ...]) -> str:
     return key_text(end) if min(end) < 0 else ".".join(map(str, (*end, 0, 0)[: max(3, len(end))]))
 
 
-# --- as text ------------------------------------------------------------------------------------------------
-
-
 def missing_text(policy: Policy, lacking: Iterable[Lacking]) -> str:
     """Cases to paste, with what the policy answers today; rules without one are named in a comment."""
     return "\n".join(lacking_text(policy, one) for one in lacking)

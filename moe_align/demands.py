@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
+from .entering import NO_WORDS, size_after, sizes_that_become, sizes_where
 from .flow import Dimension, number
 from .known import Known
 from .packs import DIMENSIONS, Demand, Pad
-from .routes import Route, entered, fixed, size_after, sizes_that_become, sizes_where
+from .route import Route, entered, fixed
 from .space import Box, Ints, Space
-from .vocabulary import Vocabulary
 
 #: For sizes alone, whatever the facts.
 NOWHERE = Space({key: Ints.between(1, None) for key in DIMENSIONS.values()}).box()
 
 #: The place of each declared pad among the two.
 PADS = {"hidden_pad": 0, "intermediate_pad": 1}
-
-_NO_WORDS = Vocabulary({}, {}, {})
 
 
 def can_refuse(demand: Demand, size: Dimension) -> bool:
@@ -70,14 +68,11 @@ def _allowed(route: Route, demand: Demand) -> Iterator[tuple[Box, Ints]]:
         return
     items = (item for multiple in demand.multiples for item in multiple.items if isinstance(item, str))
     for part, values in fixed(route, tuple(dict.fromkeys(items))):
-        state = Known(_NO_WORDS, {}, dict(values), {}, {})
+        state = Known(NO_WORDS, {}, dict(values), {}, {})
         sizes = Ints.empty()
         for multiple in demand.multiples:
             sizes |= Ints.multiples(number(multiple, state) or 1)
         yield part.box, bounds & sizes
-
-
-# --- declared pads ------------------------------------------------------------------------------------------
 
 
 def misread_in(route: Route, box: Box, demands: Iterable[Demand]) -> Iterator[Box]:
@@ -120,9 +115,6 @@ def misread(pad: Pad, demand: Demand, allocated: Dimension, resident: Dimension)
         return demand.highest is not None and read > demand.highest
 
     return sizes_where((allocated, resident), is_misread, (demand.floor, pad.floor))
-
-
-# --- sizes by themselves --------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=4096)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from .cost import layer_cost
 from .decision import Decision
+from .entering import sizes_where
 from .errors import Location, PolicyError
 from .facts import INTEGERS, SIZES, Facts
 from .findings import region_text
@@ -21,7 +22,7 @@ from .models import Model
 from .packs import NATIVE, PHASES, Outcome
 from .policy import Policy
 from .regions import Part, Phase, Regions, facts_of, friendly, space_of
-from .routes import OPEN, Route, applied, sizes_where
+from .route import OPEN, Route, applied
 from .space import Box, Ints, Region, SpaceTooLarge, Values
 from .stack import Stack
 
@@ -125,9 +126,6 @@ def _affected(changes: Iterable[Change]) -> dict[str, tuple[str, ...]]:
         if values and isinstance(domain, Values) and len(values) < len(domain.members):
             found[key] = tuple(values)
     return found
-
-
-# --- regions ------------------------------------------------------------------------------------------------
 
 
 def _changes(before: Regions, after: Regions, name: str) -> Iterator[Change]:
@@ -244,9 +242,6 @@ def _said(phase: str, part: Part | None) -> str:
     return f"{outcome.form} {outcome.target}" if outcome.target else outcome.form
 
 
-# --- what is no decision ------------------------------------------------------------------------------------
-
-
 def _other(old: Stack, new: Stack) -> Iterator[str]:
     ours = {contract.address: contract for contract in old.all_contracts()}
     theirs = {contract.address: contract for contract in new.all_contracts()}
@@ -266,9 +261,6 @@ def _other(old: Stack, new: Stack) -> Iterator[str]:
         was, now = old.vocabulary.defaults.get(key), new.vocabulary.defaults.get(key)
         if was != now:
             yield f"{key} is assumed to be {now}, no longer {was}"
-
-
-# --- known models -------------------------------------------------------------------------------------------
 
 
 def _models(

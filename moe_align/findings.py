@@ -50,9 +50,6 @@ def fails(findings: Iterable[Finding]) -> bool:
     return any(finding.level != "note" for finding in findings)
 
 
-# --- regions in words ---------------------------------------------------------------------------------------
-
-
 def box_text(box: Box) -> str:
     """The conditions of a box; a set that leaves out few values is said by those that it leaves out."""
     parts = (f"{fact}: {_set_text(members, box.space.domain[fact])}" for fact, members in box.sets.items())
@@ -88,9 +85,6 @@ def _flag(key: str, value: str | int) -> str:
     if key in BOOLEANS:
         return f"--{flag}" if value == "true" else f"--no-{flag}"
     return f"--{flag} {value}"
-
-
-# --- forms --------------------------------------------------------------------------------------------------
 
 
 def text(findings: Sequence[Finding]) -> str:

@@ -122,9 +122,6 @@ def _table(
     return Table(name, tuple(facts), tuple(outcomes), tuple(places), fresh)
 
 
-# --- outcomes -----------------------------------------------------------------------------------------------
-
-
 def _cuts(members: Sequence[tuple[Asked, Explored]]) -> dict[str, list[Mask]]:
     """For each size the intervals in which some point of the table has an answer of its own."""
     sets: dict[str, list[Mask]] = {}
@@ -279,8 +276,6 @@ def rules_of(table: Table) -> tuple[Lifted, ...]:
         found.append(Lifted(when, outcome, tuple(lines[:_MOST_LINES])))  # type: ignore[arg-type]  # as given
     return tuple(found)
 
-
-# --- a pack -------------------------------------------------------------------------------------------------
 
 #: What a pack says with `for`: facts without which its phase is about something else.
 _NEEDS = {

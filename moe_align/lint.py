@@ -55,9 +55,6 @@ def _of_phase(regions: Regions, name: str) -> Iterator[Finding]:
     yield from _swallowed(regions, phase)
 
 
-# --- rules that do nothing ----------------------------------------------------------------------------------
-
-
 def _impossible(rule: Rule | Contract) -> Finding:
     return Finding(
         "L702",
@@ -160,9 +157,6 @@ def _point(regions: Regions, box: Box) -> dict[str, str | int]:
     """A point of the box by the facts that it is about."""
     point = friendly(regions.stack, box)
     return dict(facts_of(regions.stack, {key: point[key] for key in point if key in box.sets}).items())
-
-
-# --- facts that nobody decides ------------------------------------------------------------------------------
 
 
 def _gaps(regions: Regions) -> Iterator[Finding]:
@@ -290,9 +284,6 @@ def _from(piece: Box, key: str, release: tuple[int, ...]) -> Box | None:
     return piece & piece.space.box({key: VersionSet(releases.intervals[:1])})
 
 
-# --- contracts ----------------------------------------------------------------------------------------------
-
-
 def _contracts(regions: Regions) -> Iterator[Finding]:
     placed = [
         (contract, boxes_of(regions.space, (*pack.needs, *contract.when), contract.unless))
@@ -341,9 +332,6 @@ def allowed(demand: Demand) -> Ints:
             choices |= Ints.multiples(int(item))
         numbers &= choices
     return numbers
-
-
-# --- words --------------------------------------------------------------------------------------------------
 
 
 def _unused(stack: Stack) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from .packs import BREAKS, DIMENSIONS, Rule
 from .points import Point
 from .regions import Part, Regions
 from .resolve import Leaf
-from .routes import OPEN, Route
+from .route import OPEN, Route
 from .space import Box, Ints, Values
 from .space.sets import contains
 from .stack import Stack
@@ -40,9 +40,6 @@ def prove(stack: Stack, mirrors: Collection[str] = ("silent",)) -> tuple[Finding
     regions = Regions(stack)
     found = (*contract_findings(regions, mirrors), *size_findings(regions), *choice_findings(regions))
     return (*found, *unproven(regions))
-
-
-# --- contracts ----------------------------------------------------------------------------------------------
 
 
 def contract_findings(regions: Regions, mirrors: Collection[str] = BREAKS) -> Iterator[Finding]:
@@ -74,9 +71,6 @@ def unproven(regions: Regions) -> Iterator[Finding]:
     for rule, said in regions.memo("too large", "").values():
         fix = "use a multiple with smaller factors"
         yield Finding("K808", f"is not proven: {said}", rule.location, rule.address, "warning", fix)
-
-
-# --- sizes --------------------------------------------------------------------------------------------------
 
 
 def size_findings(regions: Regions) -> Iterator[Finding]:
@@ -120,9 +114,6 @@ _SIZE_CLAIMS = (
     ("K805", "allocates less than the native size", too_small),
     ("K806", "allocates more than the least that it allows", too_large),
 )
-
-
-# --- backends -----------------------------------------------------------------------------------------------
 
 
 def choice_findings(regions: Regions) -> Iterator[Finding]:

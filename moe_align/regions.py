@@ -230,8 +230,6 @@ def _parts(space: Space, packs: Sequence[Pack]) -> Iterator[Part]:
             place += 1
 
 
-# --- points that are good to read ----------------------------------------------------------------------
-
 #: Facts that are settled first, since others follow from them.
 _ORDER = ("engine", "scheme", "method", "backend", "platform", "arch", "activation")
 

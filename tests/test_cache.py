@@ -157,9 +157,6 @@ def test_the_oldest_files_go_first(environ: Mapping[str, str]) -> None:
     assert f"policy-{MOST_FILES + 4:04}.json" in left
 
 
-# --- Known models
-
-
 def models(tmp_path: Path, text: str) -> str:
     file = tmp_path / "models.yaml"
     file.write_text(text)

@@ -90,9 +90,6 @@ def test_a_case_misses_by_one_fact(case: Case) -> None:
     assert any(len({key for key, _ in facts ^ other}) == 1 for other in wins)
 
 
-# --- against what the released engine answered -------------------------------------------------------
-
-
 @cache
 def answers() -> dict[tuple[str, str], list[tuple[str, dict[str, object], dict[Any, Any]]]]:
     """Release and backend → kind of row, its facts as the vocabulary calls them, sizes in → sizes out."""
@@ -200,8 +197,6 @@ def test_hidden_sizes_are_those_of_the_engine(case: Case) -> None:
     else:
         assert dict(case.hidden)["allocated"] == said
 
-
-# --- files that are wrong ----------------------------------------------------------------------------
 
 WRONG = [
     ("{}", "T903", "is no list of cases"),

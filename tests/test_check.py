@@ -47,9 +47,6 @@ def plain(line: str) -> dict[str, Any]:
     return found
 
 
-# --- check
-
-
 def test_the_first_screen() -> None:
     ran = moe_align("check Qwen3-30B-A3B-FP8 --tp 4")
     lines = ran.stdout.split("\n")
@@ -240,9 +237,6 @@ def test_json_has_its_shape(shape: str, line: str) -> None:
     validate(plain(line), schema_of(shape))
 
 
-# --- lists
-
-
 LIST = """\
 - {model: Qwen3-30B-A3B-FP8, tp: 4}
 - {name: wide, model: deepseek-v4-pro, tp: 8, ep: true, arch: gfx950, engine: [vllm==0.33.0, vllm]}
@@ -282,9 +276,6 @@ def test_one_wrong_entry_is_named_and_the_others_are_answered(tmp_path: Path) ->
         f"{file}:5:3: is no dep",
     ):
         assert place in ran.stderr
-
-
-# --- plan
 
 
 def test_the_plan_of_the_largest_model() -> None:
@@ -339,18 +330,12 @@ def test_memory_as_people_write_it(text: str | None, size: int | None) -> None:
     assert memory_bytes(text) == size
 
 
-# --- group-size
-
-
 def test_which_groups_survive() -> None:
     ran = moe_align("group-size Qwen3-30B-A3B --tp 8")
     assert (ran.exit_code, ran.stdout.split("\n")[0]) == (0, "group or block of 32 or less survives TP 8")
     assert plain("group-size Qwen3-30B-A3B --tp 4")["best"] == 64
     assert moe_align("group-size --hidden 100 --intermediate 100 --tp 3").exit_code == 1
     assert survivors(Model("unknown"), 2) is None
-
-
-# --- wrong input: one message, exit 2
 
 
 @pytest.mark.parametrize(

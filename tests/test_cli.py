@@ -55,9 +55,6 @@ def process(line: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environ})
 
 
-# --- resolve
-
-
 def test_the_cards_command_is_worth_reading() -> None:
     ran = process(CARD)
     assert (ran.returncode, ran.stderr) == (0, "")
@@ -232,9 +229,6 @@ def test_switches_and_capabilities() -> None:
     assert moe_align(f"resolve --backend wide --has wide_kernel=false --rules {LAB}").exit_code == 0
 
 
-# --- Wrong usage
-
-
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -311,9 +305,6 @@ def test_compile_leaves_nothing_half_done(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name != "cache"] == ["policy.json"]
 
 
-# --- Our bugs
-
-
 @pytest.fixture
 def buggy(monkeypatch: pytest.MonkeyPatch) -> None:
     def command() -> None:
@@ -334,9 +325,6 @@ def test_a_bug_of_ours_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "Traceback" not in found.stderr
     monkeypatch.setenv("MOE_ALIGN_DEBUG", "1")
     assert "Traceback" in moe_align("buggy").stderr
-
-
-# --- JSON has a shape, and the shape is committed
 
 
 @pytest.mark.parametrize("name", [RULES, *NAMES])
@@ -393,9 +381,6 @@ def test_rule_files_fit_the_schema_of_rule_files() -> None:
     for file in (*ROOT.glob("rules/*.yaml"), *ROOT.glob("examples/*/rules.yaml"), *Path(LAB).glob("*.yaml")):
         if file.name not in ("models.yaml", "reviewed.yaml"):
             validator.validate(yaml.safe_load(file.read_text()))
-
-
-# --- explain, list, rule, compile, doctor
 
 
 def test_explain_names_the_condition_that_failed() -> None:
@@ -558,9 +543,6 @@ def test_the_other_aiter_is_said_to_be_unrelated(monkeypatch: pytest.MonkeyPatch
     assert "vllm               0.33.0" in text
 
 
-# --- Pages
-
-
 def codes_in_source() -> Iterator[str]:
     for file in (ROOT / "moe_align").rglob("*.py"):
         yield from re.findall(r'"([A-Z]\d{3})"', file.read_text())
@@ -584,9 +566,6 @@ def test_a_page_is_worth_opening(one: Any) -> None:
 
 def test_an_unknown_code_has_none() -> None:
     assert page("Z999") is None
-
-
-# --- Help, completion, terminals, pipes
 
 
 def _project(folder: Path) -> None:

@@ -113,9 +113,6 @@ def test_every_contract_says_why_and_from_where() -> None:
         assert contract.evidence, contract.address
 
 
-# --- demands on facts that are no sizes -------------------------------------------------------------
-
-
 def test_demands_on_facts_survive_compilation(tmp_path: Path) -> None:
     policy = load_policy(environ={})
     file = tmp_path / "policy.json"
@@ -155,9 +152,6 @@ def test_a_demanded_fact_that_is_open_leaves_the_contract_open() -> None:
     assert holds("aiter-contracts/situ-facts", situ) is None
     assert holds("aiter-contracts/situ-facts", {**situ, "arch": "gfx942"}) is True
     assert holds("aiter-contracts/situ-facts", {**situ, "arch": "gfx942", "tp": 8, "ep": 8}) is False
-
-
-# --- what the mirrors do, held against the kernels ---
 
 
 @cache

@@ -176,9 +176,6 @@ def test_a_folder_and_a_quantizers_own_file(tmp_path: Path) -> None:
     assert read_model(folder / "config.json", "mine").name == "mine"
 
 
-# --- what cannot be read from a config
-
-
 def test_a_missing_key_is_unknown() -> None:
     config = written("deepseek-v3")
     for key in (
@@ -347,9 +344,6 @@ def test_a_config_that_cannot_be(name: str, change: dict[str, Any], expected: st
     assert expected in fault({**written(name), **change})
 
 
-# --- layers with experts, by family
-
-
 def layers(config: dict[str, Any]) -> int | None:
     return model(
         {"num_experts": 8, "num_local_experts": 8, "num_hidden_layers": 8, "hidden_act": "silu", **config}
@@ -442,9 +436,6 @@ def test_layers_beyond_the_last() -> None:
 def test_shared_experts(config: dict[str, Any], shared: tuple[int | None, int | None]) -> None:
     it = model({"num_experts": 8, "num_local_experts": 8, **config})
     assert (it.num_shared_experts, it.shared_expert_intermediate_size) == shared
-
-
-# --- how experts are stored
 
 
 def stored(quantization: object, **config: object) -> Model:
@@ -742,9 +733,6 @@ def test_gpt_oss_has_a_class_of_its_own() -> None:
     assert model(written("gpt-oss-120b")).method == "gpt_oss"
 
 
-# --- files
-
-
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     missing = tmp_path / "config.json"
     assert message(lambda: read_model(missing)) == (
@@ -855,9 +843,6 @@ def test_whatever_a_quantizer_writes_is_read_or_refused(quantization: dict[str, 
     except PolicyError as error:
         codes = {problem.code for problem in error.problems}
     assert codes <= {*CODES, None}
-
-
-# --- known models
 
 
 def test_known_models_are_complete_enough() -> None:

@@ -18,8 +18,6 @@ def policy() -> Policy:
     return load_policy(environ={})
 
 
-# --- the remaining schemes of the parity table
-
 #: What a row's scheme means as facts; `resident` rows are about the sizes after repacking.
 SCHEMES: dict[str, Mapping[str, str | int]] = {
     "fp8_online_block": {
@@ -125,8 +123,6 @@ def test_every_scheme_of_the_table_is_asked_somewhere() -> None:
             asked = row["scheme"] in SCHEMES or row["scheme"] == "cpu_experts"
             assert asked or row["scheme"].split(".")[0] in elsewhere, row["scheme"]
 
-
-# --- which backend
 
 TRANSPORTS = {
     "deepep_high_throughput": "deepep_ht",
@@ -320,8 +316,6 @@ def test_deepseek_v4_without_aiter_lands_on_unfused_triton() -> None:
     assert (on.backend, on.intermediate.allocated) == ("aiter_bf16", 384)
 
 
-# --- phases after loading, model code, limits
-
 CASES = json.loads((DATA / "packs_vllm.json").read_text(encoding="utf-8"))
 
 
@@ -345,9 +339,6 @@ def test_cases(case: Mapping[str, Any]) -> None:
     assert set(case.get("rules", ())) <= {step.rule.address for step in decision.steps}
     broken = {check.contract.address for check in decision.contracts if check.holds is False}
     assert set(case.get("broken", ())) <= broken
-
-
-# --- what is said of the engine's source
 
 
 def test_every_site_is_said_by_rules_that_there_are_or_listed_as_unsaid() -> None:

@@ -132,9 +132,6 @@ def test_narrow_text_fits_and_paint_does_not_count(policy: Policy) -> None:
     assert "<label>why       </>the tile of this kernel" in lines
 
 
-# --- Lines
-
-
 def test_rows_break_between_items_before_inside_one() -> None:
     style = Style(34)
     listed_rows = [Row("label", ["one two three", "four five six", "a long item that is broken"])]
@@ -171,9 +168,6 @@ def test_prose_goes_on_below() -> None:
     lines = prose_table(Style(32), ["key", ""], [["a", "one two three four five six seven"]])
     assert lines == ["key", "a     one two three four five", "      six seven"]
     assert prose_table(Style(), ["", ""], []) == []
-
-
-# --- Words
 
 
 @pytest.mark.parametrize(
@@ -269,9 +263,6 @@ def test_demands_read_as_what_they_are(policy: Policy) -> None:
         "raises-small": "intermediate at least 64",
         "pads": "hidden_pad no more than the real padding",
     }
-
-
-# --- Cost: the numbers of deepseek-v4-pro, 61 layers of 384 experts
 
 
 def gib_of(policy: Policy, layers: int = 61, **given: object) -> tuple[str, str]:

@@ -65,9 +65,6 @@ def answer(line: str) -> dict[str, Any]:
     return plain
 
 
-# --- Names
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [
@@ -106,9 +103,6 @@ def answer(line: str) -> dict[str, Any]:
 )
 def test_names(name: str, said: Name) -> None:
     assert read_name(name, 5) == said
-
-
-# --- Check
 
 
 def verdicts(found: Checked) -> dict[str, str]:
@@ -324,9 +318,6 @@ def test_all_experts_in_one_tensor_either_way_round(tmp_path: Path) -> None:
         assert check(find_folder(tmp_path), tiny.wanted(Sizes(64, 192)), None).verdict == "fits"
 
 
-# --- Manifests
-
-
 def test_a_manifest_is_trusted(tmp_path: Path) -> None:
     tiny = Tiny()
     folder = write_ranks(tmp_path, tiny, Sizes(64, 192))
@@ -400,9 +391,6 @@ def test_manifests_that_cannot_be_read_or_written(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="cannot be written"):
         write_manifest(tmp_path, Tiny().wanted(Sizes(64, 192)).manifest(None, "created"))  # type: ignore[arg-type]
     assert os.listdir(tmp_path) == [FILE]
-
-
-# --- Account
 
 
 @pytest.fixture(scope="module")
@@ -497,9 +485,6 @@ def test_a_rank_of_a_checkpoint_without_mtp(tmp_path: Path) -> None:
     share = per_rank(account(find_folder(tmp_path)), {"tp": 2, "moe_tp": 2, "moe_ep": 1})
     assert share.least < share.most
     assert "with MTP" not in moe_align(f"snapshot account {tmp_path} {LAYER}").stdout
-
-
-# --- The commands
 
 
 def test_check_says_yes_and_no(tmp_path: Path) -> None:

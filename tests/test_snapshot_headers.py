@@ -240,9 +240,6 @@ def test_without_the_library_headers_are_read_all_the_same(
         assert read_header(path).tensors[0].name == "a"
 
 
-# --- Folders
-
-
 def shard(where: Path, name: str) -> Path:
     return write_sparse(where / name, [("a", "U8", (4,))])
 

@@ -36,9 +36,6 @@ def tree_of(root: Path, stand_ins: dict[str, object] | None = None, **modules: s
     return Tree(root, stand_ins or {})
 
 
-# --- linking -----------------------------------------------------------------------------------------------
-
-
 def test_only_what_is_asked_for_runs(tmp_path: Path) -> None:
     tree = tree_of(
         tmp_path,
@@ -182,9 +179,6 @@ def test_packages_resolve_relative_imports(tmp_path: Path) -> None:
     assert tree.get("e.p.inner") is tree.module("e.p.inner")
 
 
-# --- stand-ins ---------------------------------------------------------------------------------------------
-
-
 def test_unknown_may_be_named_but_not_decided_on() -> None:
     unknown = Unknown("library")
     assert isinstance(unknown.part(1)["x"] | None, Unknown)
@@ -239,9 +233,6 @@ def test_a_transport_answers_only_for_transports() -> None:
         _ = transport.dp_size
 
 
-# --- wheels ------------------------------------------------------------------------------------------------
-
-
 def wheel(path: Path, *names: str) -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for name in names:
@@ -267,8 +258,6 @@ def test_every_release_has_a_wheel_to_ask() -> None:
     assert releases()["0.33.0"] == "vllm==0.33.0"
     assert list(releases()) == sorted(releases(), key=lambda one: [int(part) for part in one.split(".")])
 
-
-# --- a whole engine ----------------------------------------------------------------------------------------
 
 PAIRS = ((100, 30), (64, 40))
 

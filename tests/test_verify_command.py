@@ -49,8 +49,6 @@ def moe_align(line: str) -> Result:
     return run(cli.app, shlex.split(line))
 
 
-# --- sizes that remember -----------------------------------------------------------------------------------
-
 Step = tuple[str, int]
 STEPS = st.lists(
     st.one_of(
@@ -189,9 +187,6 @@ def test_multiples_and_floors_are_recognised() -> None:
     assert everything(2, step=2).bit_count() == BOUND // 2
 
 
-# --- lists of rules ----------------------------------------------------------------------------------------
-
-
 @given(
     st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0, 2)), max_size=6),
     st.data(),
@@ -213,9 +208,6 @@ def test_the_list_gives_every_point_its_outcome(
     assert sorted(number for _, _, numbers in rules for number in numbers) == [
         number for number, outcome in enumerate(outcomes) if outcome != nothing
     ]
-
-
-# --- small engines -----------------------------------------------------------------------------------------
 
 
 def engine(
@@ -505,9 +497,6 @@ def test_rules_are_held_for_all_that_is_open(tmp_path: Path, words: Path) -> Non
     assert "--intermediate-per-partition 96" in found.stdout
 
 
-# --- where an engine is ------------------------------------------------------------------------------------
-
-
 def wheel_of(tree: Path, path: Path, version: str | None = "0.33.0") -> Path:
     with zipfile.ZipFile(path, "w") as archive:
         for file in tree.rglob("*.py"):
@@ -619,9 +608,6 @@ def test_lift_writes_over_nothing(tmp_path: Path, words: Path) -> None:
     assert file.read_text(encoding="utf-8") == before
 
 
-# --- a release that nobody knows: the recipe of docs/verify.md ----------------------------------------------
-
-
 def test_the_recipe_for_a_new_release(tmp_path: Path, words: Path) -> None:
     """0.33 treated as unknown: rules know 0.32, and 0.33 has a new backend and another multiple."""
     old = engine(tmp_path / "old", "0.32.0")
@@ -669,9 +655,6 @@ def test_the_recipe_for_a_new_release(tmp_path: Path, words: Path) -> None:
     assert before.exit_code == 0, before.stdout
 
 
-# --- certificates -------------------------------------------------------------------------------------------
-
-
 def rows() -> dict[str, list[str]]:
     text = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
     lines = [line.strip("| ").split(" | ") for line in text.split("\n") if re.match(r"\| \d", line)]
@@ -697,8 +680,6 @@ def test_the_newest_certificate_counts_what_was_kept() -> None:
     unquantized = len(kept["backend.unquantized"]) * machines
     assert rows()[newest][:2] == [f"{mxfp4:,}", f"{unquantized:,}"]
 
-
-# --- AITER --------------------------------------------------------------------------------------------------
 
 AITER = {
     "aiter/__init__.py": "",

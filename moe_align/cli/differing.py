@@ -100,9 +100,6 @@ def _is_whole(path: Path) -> bool:
     return path.is_dir() and (path / "vocabulary.yaml").exists()
 
 
-# --- revisions ----------------------------------------------------------------------------------------------
-
-
 def _checked_out(revision: str, folder: Path) -> Path:
     """The rules of a revision (`REVISION` or `REVISION:folder`), laid out in `folder`."""
     name, _, inside = revision.partition(":")

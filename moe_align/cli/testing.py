@@ -97,9 +97,6 @@ def _tested(paths: Sequence[str], rules: Sequence[str], coverage: bool, regions:
     return _Tested(policy, results, lacking)
 
 
-# --- as text, as findings, as JSON --------------------------------------------------------------------------
-
-
 def _say(tested: _Tested, form: str, is_covering: bool) -> None:
     if form == "json":
         say(json_text(_plain(tested)))
@@ -160,9 +157,6 @@ def _plain(tested: _Tested) -> dict[str, object]:
             for one in tested.lacking
         ],
     }
-
-
-# --- watching -----------------------------------------------------------------------------------------------
 
 
 def _layers(rules: Sequence[str]) -> list[str]:

@@ -212,9 +212,6 @@ def _ended(lines: list[str], beside: str) -> Iterator[str]:
     yield from (f"{line}{beside}" for line in lines[-1:])
 
 
-# --- on one line --------------------------------------------------------------------------------------------
-
-
 def _has_lines(node: Node) -> bool:
     """Whether some text in brackets can only be written on several lines."""
     if isinstance(node, Scalar):

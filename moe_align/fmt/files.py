@@ -71,9 +71,6 @@ def _found(paths: Iterable[str | os.PathLike[str]], problems: list[Problem]) -> 
         yield from inside
 
 
-# --- what files mean ----------------------------------------------------------------------------------------
-
-
 def _faults(files: Iterable[File]) -> Iterator[Problem]:
     """What is wrong with files beyond how they are written; those that are well must mean what they meant."""
     packs: dict[Path, list[File]] = {}
@@ -143,9 +140,6 @@ def _digest(layer: Path, files: Iterable[File], built_in: bool) -> str:
         for file in files:
             (copy / file.path.name if layer.is_dir() else copy).write_text(file.now, encoding="utf-8")
         return load_policy(copy, built_in=built_in).digest
-
-
-# --- writing ------------------------------------------------------------------------------------------------
 
 
 def write(file: File) -> None:

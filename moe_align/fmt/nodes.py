@@ -102,9 +102,6 @@ def _span(event: Any) -> tuple[Place, Place]:
     return (start.line, start.column), (end.line, end.column)
 
 
-# --- events → nodes -----------------------------------------------------------------------------------------
-
-
 def _node(events: Iterator[Any], lines: Sequence[str]) -> Node:
     return _built(next(events), events, lines)
 
@@ -134,9 +131,6 @@ def _dash(lines: Sequence[str], line: int, column: int) -> Place:
     while lines[line][column : column + 1] != "-" or lines[line][:column].strip(" -?:"):
         line -= 1
     return line, column
-
-
-# --- comments -----------------------------------------------------------------------------------------------
 
 
 def _comment(

@@ -15,7 +15,9 @@ from ..errors import Location, PolicyError, Problem
 from ..layers import Layer, layers_of
 from ..packs import Condition, Pack
 from ..policy import Policy
-from .convert import Context, pack
+from .conditions import Context
+from .convert import pack
+from .faults import Fault, faults
 from .reader import Document, parse, read_bytes
 from .words import vocabulary
 
@@ -87,18 +89,18 @@ def _checked(document: Document) -> schema.PackFile | None:
         return None
     empty = list(_empty(document.root)) if document.has_empty else []
     for path in empty:
-        _note(document, schema.Fault(path, "S109", *_emptiness(document, path), at_key=True))
+        _note(document, Fault(path, "S109", *_emptiness(document, path), at_key=True))
     try:
         said = schema.pack_file(document.root)
     except ValidationError as error:
-        for fault in schema.faults(error):
+        for fault in faults(error):
             if fault.code != "S109":  # told above, or an alias, of which the reader has told
                 _note(document, fault)
         return None
     return None if empty else said
 
 
-def _note(document: Document, fault: schema.Fault) -> None:
+def _note(document: Document, fault: Fault) -> None:
     place = document.locate(fault.path, fault.at_key)
     rule = _rule_id(document, fault.path)
     document.problems.append(Problem(fault.code, fault.message, fault.fix, place, rule))

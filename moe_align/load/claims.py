@@ -12,7 +12,8 @@ from .. import schema
 from ..errors import Location, PolicyError, Problem
 from ..packs import DIMENSIONS, Condition
 from ..vocabulary import Vocabulary
-from .convert import Context, conditions
+from .conditions import Context, conditions
+from .faults import faults
 from .reader import Document, parse, read_bytes
 
 #: What a decision can come to for facts that are all given.
@@ -93,7 +94,7 @@ def _read(
     try:
         checked = schema.conditions(said)
     except ValidationError as fault:
-        for problem in schema.faults(fault):
+        for problem in faults(fault):
             place = document.locate((*path, *problem.path), problem.at_key)
             document.problems.append(Problem(problem.code, problem.message, problem.fix, place, name))
         return ()

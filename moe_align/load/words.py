@@ -10,7 +10,7 @@ from ..errors import Problem, did_you_mean
 from ..packs import Condition
 from ..versions import release
 from ..vocabulary import Alias, Term, Vocabulary
-from .convert import Context, conditions
+from .conditions import Context, conditions
 from .reader import Document
 
 Source = tuple[Document, schema.PackFile]

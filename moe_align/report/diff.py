@@ -54,9 +54,6 @@ def _gib(size: int | None) -> str:
     return "? GiB" if size is None else f"{size / 2**30:+.2f} GiB".replace("-", "−")
 
 
-# --- for a pull request -------------------------------------------------------------------------------------
-
-
 def receipt(found: Difference, kv_bytes: Mapping[str, int] | None = None) -> str:
     """The same as Markdown: bytes, KV tokens, snapshots, decisions, what is not affected.
 
@@ -134,9 +131,6 @@ def _untouched_lines(found: Difference) -> list[str]:
     if not any(change.ep > 1 for change in found.models):
         lines.append("- EP layouts of the known models: whole experts keep their sizes.")
     return lines
-
-
-# --- for services and programs ------------------------------------------------------------------------------
 
 
 def diff_findings(found: Difference) -> tuple[Finding, ...]:

@@ -144,9 +144,6 @@ def formula(term: Term) -> str:
     return str(term)
 
 
-# --- probes of AITER ----------------------------------------------------------------------------------------
-
-
 def probes_text(release: str | None, results: Sequence[Result]) -> str:
     """One line a probe, and how many there are of each outcome."""
     width = max(len(one.contract) for one in results)

@@ -63,8 +63,6 @@ def _probed(root: Path, one: Probe, parsed: dict[str, ast.Module | None]) -> Res
     return Result(one.contract, one.meant, NOT_FOUND, f"not in {' or '.join(one.files)}", None)
 
 
-# --- arithmetic on a declared pad ---------------------------------------------------------------------------
-
 _OPERATORS: Mapping[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -106,9 +104,6 @@ def _names(node: ast.expr) -> set[str]:
     return {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
 
 
-# --- tables of kernels --------------------------------------------------------------------------------------
-
-
 def _steps(module: ast.Module, lists: Sequence[str], column: int, least: int, most: int) -> Seen | None:
     """One column of tables of kernels: least and greatest number as meant, all multiples of the least."""
     found: dict[int, int] = {}
@@ -133,9 +128,6 @@ def _assigned(module: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             yield from ((target.id, node.value) for target in node.targets if isinstance(target, ast.Name))
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
             yield node.target.id, node.value
-
-
-# --- constants ----------------------------------------------------------------------------------------------
 
 
 def _local(module: ast.Module, function: str, given: Mapping[str, int], name: str, meant: int) -> Seen | None:

@@ -206,9 +206,6 @@ def is_possible(facts: Mapping[str, Any]) -> bool:
     return True
 
 
-# ---- the plain reading
-
-
 Answer = tuple[str, str | None, tuple[int, int] | None, tuple[int, int] | None]
 
 

@@ -95,8 +95,6 @@ def broken(folder: Path) -> None:
     )
 
 
-# --- forms --------------------------------------------------------------------------------------------------
-
 LINES = {
     "lint": ("lint rules", "L701", "is never reached"),
     "prove": ("prove rules --claims claims.yaml", "K810", ""),
@@ -261,8 +259,6 @@ def test_a_place_for_github_is_escaped(project: Path) -> None:
     assert uri.startswith("file:///")
 
 
-# --- wrong usage --------------------------------------------------------------------------------------------
-
 LONG = "a" * 300
 WRONG = [
     *((f"{command} {path}", code)
@@ -346,9 +342,6 @@ def test_files_that_cannot_be_put_together_are_findings(project: Path, line: str
     assert json.loads(moe_align(f"{line} --json").stdout)["findings"][0]["code"] == "R203"
 
 
-# --- diff ---------------------------------------------------------------------------------------------------
-
-
 def test_revisions_folders_and_files(project: Path) -> None:
     broken(project)
     (project / "rules" / "mine.yaml").write_text(PACK.replace("align: 128", "align: 256"), "utf-8")
@@ -389,9 +382,6 @@ def test_a_broken_revision_is_called_by_its_name(project: Path) -> None:
     found = moe_align("diff HEAD rules")
     assert found.exit_code == 2
     assert found.stderr.startswith("HEAD:rules/mine.yaml:2:1: ")
-
-
-# --- test ---------------------------------------------------------------------------------------------------
 
 
 def test_all_kinds_of_answers_are_cases(project: Path) -> None:
@@ -499,8 +489,6 @@ def changed(file: Path, text: str) -> None:
     beside.write_text(text, encoding="utf-8")
     beside.replace(file)
 
-
-# --- hooks --------------------------------------------------------------------------------------------------
 
 HOOKS: list[dict[str, Any]] = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
 

@@ -226,8 +226,6 @@ def test_what_cannot_be_laid_out(data: bytes, code: str) -> None:
     assert code in [problem.code for problem in fault.value.problems]
 
 
-# --- laws ---------------------------------------------------------------------------------------------------
-
 _NAMES = st.sampled_from(["id", "when", "why", "align", "pack", "facts", "x", "true", "0.30", "a b", "yes"])
 _TEXTS = st.text(st.sampled_from("ab01 .:#,[]{}'\"\\<>=-_\n\té—&*!|%@`"), max_size=12)
 _SCALARS = st.one_of(_TEXTS, st.integers(-9, 99), st.booleans())
@@ -315,9 +313,6 @@ def test_meaning_and_comments_stay_and_twice_is_once(data: st.DataObject, value:
     assert formatted(made.encode(), "f") == made
     for comment in written.comments:
         assert made.count(comment + "\n") == 1
-
-
-# --- the command --------------------------------------------------------------------------------------------
 
 
 def moe_align(line: str) -> Result:

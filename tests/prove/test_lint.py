@@ -145,8 +145,6 @@ def test_what_is_redundant_is_said_by_where_it_decides(tmp_path: Path) -> None:
     assert redundant.where == ("arch: gfx950 · backend: mine · engine: vllm · scheme: ours",)
 
 
-# --- forms --------------------------------------------------------------------------------------------------
-
 FINDING = Finding(
     "L701",
     "is never reached",
@@ -182,9 +180,6 @@ def test_a_problem_is_a_finding() -> None:
 def test_facts_of_a_point_leave_out_what_is_assumed() -> None:
     stack = load_policy(environ={}).stack
     assert facts_of(stack, {"engine": "vllm", "tp": 1, "backend": "aiter"}) == Facts(backend="aiter")
-
-
-# --- many rules ---------------------------------------------------------------------------------------------
 
 
 def many(count: int, backends: int = 24) -> str:

@@ -376,9 +376,6 @@ def test_what_needs_too_much_room_is_not_proven(tmp_path: Path) -> None:
     assert (finding.code, finding.rules) == ("K808", ("mine",))
 
 
-# --- the list of what is known ------------------------------------------------------------------------------
-
-
 def known(folder: Path, said: str) -> Policy:
     (folder / "reviewed.yaml").write_text(said, encoding="utf-8")
     return layer(folder, 256)
@@ -444,8 +441,6 @@ def test_broken_lists(tmp_path: Path, said: str) -> None:
     assert problem.code == "K890"
     assert problem.location is not None
 
-
-# --- against every point ------------------------------------------------------------------------------------
 
 CONDITIONS = [
     "",
