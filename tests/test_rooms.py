@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import moe_align
+from moe_align import load_policy
+from moe_align.compile import compiled
 
 PACKAGE = Path(moe_align.__file__).parent
 
@@ -61,7 +64,8 @@ TABLE: dict[str, set[str]] = {
     "points": _RULES | {"known", "regions", "resolve"},
     "demands": _RULES | {"entering", "flow", "known", "route"},
     "broken": _RULES
-    | {"contracts", "demands", "findings", "flow", "layers", "points", "regions", "resolve", "route", "routes"},
+    | {"contracts", "demands", "findings", "flow", "layers", "points", "regions", "resolve"}
+    | {"route", "routes"},
     "prove": _RULES
     | {"broken", "demands", "findings", "flow", "points", "regions", "resolve", "route"},
     "claims": _RULES | {"entering", "findings", "load", "points", "regions", "resolve", "route", "routes"},
@@ -194,6 +198,9 @@ HEAVY = (
     "yaml",
     "packaging",
     "dataclasses",
+    "functools",
+    "importlib",
+    "re",
 )
 
 FRESH = """
@@ -243,3 +250,15 @@ def test_every_public_name_is_there() -> None:
     assert set(moe_align.__all__) <= set(dir(moe_align))
     with pytest.raises(AttributeError, match="module `moe_align` has no attribute `nothing`"):
         moe_align.nothing  # noqa: B018
+
+
+def test_the_first_answer_of_a_compiled_policy_loads_nothing_heavy(tmp_path: Path) -> None:
+    """It opens the policy alone, and the rule files beside it, to see whether they have changed."""
+    file = tmp_path / "policy.json"
+    file.write_text(compiled(load_policy(environ={})), encoding="utf-8")
+    asked = 'Facts(backend="aiter_bf16", activation="silu", hidden=7168, intermediate_per_partition=384)'
+    body = f"import moe_align\nmoe_align.load_compiled({str(file)!r}).resolve(moe_align.{asked})"
+    said = re.fullmatch(r"(\[.*?\]) (\[.*\]) (\[.*?\])", fresh(body))
+    assert said is not None
+    assert (said[1], said[3]) == ("[]", "[]")
+    assert str(file) in said[2]

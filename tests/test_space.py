@@ -22,6 +22,7 @@ from moe_align.space import (
     VersionSet,
     outside,
 )
+from moe_align.space import ints as room
 from moe_align.versions import Key, parse_range
 
 # Sets of words
@@ -138,6 +139,15 @@ def test_many_listed_integers_equal_the_same_made_otherwise(listed: list[int]) -
         one_by_one |= Ints.of(number)
     assert one_by_one == Ints.of(*listed)
     assert members(one_by_one) == set(listed)
+
+
+def test_what_is_kept_of_integers_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "_MOST_KEPT", 3)
+    monkeypatch.setattr(room, "_TOGETHER", {})
+    for step in range(2, 9):
+        both = Ints.multiples(step) & Ints.multiples(3)
+        assert both == Ints.multiples(step) & Ints.multiples(3)
+        assert len(room._TOGETHER) <= 3
 
 
 def test_a_long_repeating_part_equals_its_listing() -> None:

@@ -45,8 +45,7 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module `{__name__}` has no attribute `{name}`")
-    from importlib import import_module
-
-    value = getattr(import_module(f"moe_align.{_HOMES[name]}"), name)
+    # `importlib` would load `warnings` as well.
+    value = getattr(__import__(f"moe_align.{_HOMES[name]}", fromlist=[name]), name)
     globals()[name] = value
     return value

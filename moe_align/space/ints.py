@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from functools import lru_cache
 
 from moe_align.space.pieces import (
     Piece,
@@ -237,10 +236,20 @@ class Ints:
         return all(piece.modulus == 1 or piece.high is None for piece in self.pieces)
 
 
-@lru_cache(maxsize=2**14)
+#: What sets have made together: analyses put the same few together again and again. `functools` would take
+#: longer to import than a serving process takes to read its policy.
+_TOGETHER: dict[tuple[tuple[Piece, ...], tuple[Piece, ...], Operation], Ints] = {}
+_MOST_KEPT = 2**14
+
+
 def _combined(ones: tuple[Piece, ...], twos: tuple[Piece, ...], operation: Operation) -> Ints:
-    """What two sets make together; analyses put the same few together again and again."""
-    return Ints(canonical(sweep(ones, twos, operation)))
+    key = (ones, twos, operation)
+    made = _TOGETHER.get(key)
+    if made is None:
+        if len(_TOGETHER) >= _MOST_KEPT:
+            _TOGETHER.clear()
+        made = _TOGETHER[key] = Ints(canonical(sweep(ones, twos, operation)))
+    return made
 
 
 def _made(pieces: Iterable[Piece | None]) -> Ints:
