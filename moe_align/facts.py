@@ -222,16 +222,14 @@ class Facts:
         """These facts without some keys."""
         return Facts.of({key: value for key, value in self._given.items() if key not in names})
 
-    def apart_from_sizes(self) -> tuple[Facts, int, int] | None:
+    def apart_from_sizes(self) -> tuple[frozenset[tuple[str, str | int]], int, int] | None:
         """What is given beside the two sizes, and these; `None` where one is lacking, or others are given."""
         rest = dict(self._given)
-        hidden, intermediate = (rest.pop(key, None) for key in SIZES)
-        if not isinstance(hidden, int) or not isinstance(intermediate, int) or not _OF_SIZES.isdisjoint(rest):
+        hidden = rest.pop("hidden", None)
+        intermediate = rest.pop("intermediate_per_partition", None)
+        if type(hidden) is not int or type(intermediate) is not int or not _OF_SIZES.isdisjoint(rest):
             return None
-        facts = object.__new__(Facts)
-        object.__setattr__(facts, "_given", rest)
-        object.__setattr__(facts, "_hash", None)
-        return facts, hidden, intermediate
+        return frozenset(rest.items()), hidden, intermediate
 
     def get(self, key: str) -> str | int | None:
         return self._given.get(key)

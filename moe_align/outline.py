@@ -41,37 +41,45 @@ class _After(NamedTuple):
 
 
 class Outline(NamedTuple):
-    """The decision for open sizes, the one leaf behind it, and what is left to do for given ones."""
+    """The decision for open sizes, the one leaf behind it, and what is left to do for given ones.
+
+    `allocates` is the place of the step, among those of `after`, with whose sizes weights are created.
+    """
 
     decision: Decision
     leaf: Leaf
     after: tuple[_After, ...]
+    allocates: int
     declares: Outcome | None
     contracts: tuple[Candidate, ...]
 
     def decided(self, hidden: int, intermediate: int, *, trace: bool = True) -> Decision:
         """The decision for a hidden size and an intermediate size per partition, in elements."""
         of = self.decision
-        sizes = _sized(self.leaf.flow.hidden, hidden), _sized(self.leaf.flow.intermediate, intermediate)
+        steps = tuple(
+            [
+                Step(phase, rule, walked(hidden, one), walked(intermediate, two))
+                for phase, rule, one, two in self.after
+            ]
+        )
+        created, last = steps[self.allocates], steps[-1]
         derived = self._derived(hidden, intermediate)
         launch: Launch | None = None
         checks = of.contracts
         if self.declares is not None or self.contracts:
-            flow = self.leaf.flow._replace(hidden=sizes[0], intermediate=sizes[1])
+            flow = self.leaf.flow._replace(
+                hidden=_sized(self.leaf.flow.hidden, hidden),
+                intermediate=_sized(self.leaf.flow.intermediate, intermediate),
+            )
             flow = flow if self.declares is None else declared(self.declares, flow)
             launch = Launch(*flow.pads) if flow.pads is not None else None
             checks = checked(self.contracts, self._leaf(flow, derived))
         return Decision(
             of.status,
-            _size(sizes[0]),
-            _size(sizes[1]),
+            Size(hidden, created.hidden, last.hidden, of.hidden.multiple),
+            Size(intermediate, created.intermediate, last.intermediate, of.intermediate.multiple),
             of.rule,
-            tuple(
-                [
-                    Step(phase, rule, walked(hidden, one), walked(intermediate, two))
-                    for phase, rule, one, two in self.after
-                ]
-            ),
+            steps,
             launch,
             checks,
             of.backend,
@@ -121,18 +129,14 @@ def outline(stack: Stack, facts: Facts) -> Outline | None:
         after.append(_After(phase, rule, flow.hidden.steps, flow.intermediate.steps))
         declares = rule.outcome if rule.outcome.form == "declare" else declares
     decision = decision_of(stack, state, found)
-    return Outline(decision, found[0], tuple(after), declares, about(stack, found[0]))
+    allocates = [step.phase for step in after].index("allocate")
+    return Outline(decision, found[0], tuple(after), allocates, declares, about(stack, found[0]))
 
 
 def _sized(dimension: Dimension, size: int) -> Dimension:
     """An open dimension with the size that enters."""
     created = dimension.created and _sized(dimension.created, size)
     return Dimension(size, walked(size, dimension.steps), created, dimension.multiple)
-
-
-def _size(dimension: Dimension) -> Size:
-    created = dimension.created or dimension
-    return Size(dimension.native, created.size, dimension.size, created.multiple)
 
 
 def _asks_for_sizes(leaf: Leaf) -> bool:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from .decision import Decision, Difference, decision, differences
-from .facts import Facts
+from .facts import SIZES, Facts
 from .known import known
 from .stack import Stack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Literal, TypeVar, Unpack
+    from typing import TypeVar, Unpack
 
     from .facts import Given
     from .outline import Outline
@@ -39,7 +39,7 @@ class Policy:
     stack: Stack
     _digest: str | None
     _memo: dict[Facts, Decision]
-    _outlines: dict[Facts, Outline | Literal[False] | None]
+    _outlines: dict[frozenset[tuple[str, str | int]], Outline | bool]
 
     def __init__(self, stack: Stack) -> None:
         object.__setattr__(self, "stack", stack)
@@ -84,16 +84,19 @@ class Policy:
             return None
         rest, hidden, intermediate = apart
         outlines = self._outlines
-        if rest not in outlines:
-            _keep(outlines, rest, False)  # of many layers nobody asks again
+        kept = outlines.get(rest)
+        if kept is None:
+            _keep(outlines, rest, True)  # of many layers nobody asks again
             return None
-        kept = outlines[rest]
-        if kept is False:
+        if kept is True:
             from .outline import outline
 
-            kept = outline(self.stack, rest)
+            kept = outline(self.stack, facts.without(*SIZES)) or False
             _keep(outlines, rest, kept)
-        return kept.decided(hidden, intermediate, trace=trace) if kept else None
+        if kept is False:
+            return None
+        assert kept is not True
+        return kept.decided(hidden, intermediate, trace=trace)
 
     def differences(self, facts: Facts, of: Callable[[str], bool] | None = None) -> tuple[Difference, ...]:
         """Which assumed facts would change the sizes, and to what; `of` says which are asked about.
