@@ -9,18 +9,16 @@ is written.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from multiprocessing import Pool
 from pathlib import Path
 
-from engine_answers import download
+from engine_answers import unpacked
 
 from moe_align import load_policy
 from moe_align.certificate import Certificate, certify
 from moe_align.report.verify import certificate_findings
-from moe_align.verify import releases
 from moe_align.verify.terms import BOUND
 
 PAGE = Path(__file__).parents[1] / "docs" / "certificates.md"
@@ -68,17 +66,7 @@ def page(found: Sequence[Certificate]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--wheels", type=Path, required=True)
-    parser.add_argument("--download", action="store_true")
-    parser.add_argument("--out", type=Path, default=PAGE)
-    parser.add_argument("releases", nargs="*", default=list(releases()))
-    given = parser.parse_args()
-    for release in given.releases:
-        if given.download and not (given.wheels / release).is_dir():
-            download(releases()[release], given.wheels / release)
+    given = unpacked(__doc__, PAGE)
     with Pool(2) as pool:
         found = pool.starmap(certificate, [(given.wheels, release) for release in given.releases])
     for one in found:

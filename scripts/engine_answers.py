@@ -49,6 +49,22 @@ def download(requirement: str, into: Path) -> None:
         print(f"{requirement}: {unpack(wheel, into)} files")
 
 
+def unpacked(description: str | None, out: Path) -> argparse.Namespace:
+    """What the command line says, with the releases that it names unpacked; `out` is where answers go."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--wheels", type=Path, required=True)
+    parser.add_argument("--download", action="store_true")
+    parser.add_argument("--out", type=Path, default=out)
+    parser.add_argument("releases", nargs="*", default=list(releases()))
+    given = parser.parse_args()
+    for release in given.releases:
+        if given.download and not (given.wheels / release).is_dir():
+            download(releases()[release], given.wheels / release)
+    return given
+
+
 def ask(root: Path) -> dict[str, list[Row]]:
     return answers(root, MORE_MACHINES, MORE_PAIRS)
 
@@ -112,17 +128,7 @@ def _releases(body: Mapping[str, Sequence[str]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--wheels", type=Path, required=True)
-    parser.add_argument("--download", action="store_true")
-    parser.add_argument("--out", type=Path, default=DATA)
-    parser.add_argument("releases", nargs="*", default=list(releases()))
-    given = parser.parse_args()
-    for release in given.releases:
-        if given.download and not (given.wheels / release).is_dir():
-            download(releases()[release], given.wheels / release)
+    given = unpacked(__doc__, DATA)
     with Pool(2) as pool:
         asked = pool.imap(ask, [given.wheels / release for release in given.releases])
         found = dict(zip(given.releases, asked, strict=True))
