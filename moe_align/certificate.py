@@ -243,15 +243,27 @@ def _sized(leaf: Leaf, part: str, where: Mapping[str, Mask]) -> Iterator[Said]:
     for ways in product(*walks):
         here = {name: mask for name, (mask, _) in zip(where, ways, strict=True)}
         refused = any(term is None for _, term in ways)
-        yield Said(here, "error: ValueError" if refused else tuple(t for _, t in ways), rule)
+        error = rule.outcome.error if rule else None
+        yield Said(here, f"error: {error or 'ValueError'}" if refused else tuple(t for _, t in ways), rule)
 
 
 def _walked(name: str, dimension: Dimension, whole: Mask) -> list[tuple[Mask, Term | None]]:
-    """What the steps of a dimension make of an open size, set by set; `None` where no listed size is left."""
+    """What the steps of a dimension make of an open size, set by set; `None` where it is refused.
+
+    Of a size that is demanded, not made, only what all steps leave as it is is taken.
+    """
     ways: list[tuple[Mask, Term | None]] = [(whole, name)]
     for step, by in dimension.steps:
         ways = [after for mask, term in ways for after in _stepped(step, by, mask, term) if after[0]]
+    if dimension.required:
+        ways = [after for mask, term in ways for after in _demanded(name, mask, term) if after[0]]
     return ways
+
+
+def _demanded(name: str, mask: Mask, term: Term | None) -> Iterator[tuple[Mask, Term | None]]:
+    changed = mask if term is None else mask & differing(term, name)
+    yield mask & ~changed, term
+    yield changed, None
 
 
 def _stepped(step: str, by: Any, mask: Mask, term: Term | None) -> Iterator[tuple[Mask, Term | None]]:

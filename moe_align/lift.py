@@ -14,7 +14,18 @@ from .shortest import shortest
 from .space import Ints
 from .verify.domain import Asked, domain, names
 from .verify.questions import REFUSALS
-from .verify.terms import Mask, Term, everything, floor_of, least, multiple_of, size_of, split, values
+from .verify.terms import (
+    Mask,
+    Term,
+    differing,
+    everything,
+    floor_of,
+    least,
+    multiple_of,
+    size_of,
+    split,
+    values,
+)
 from .verify.traced import Explored, Place, explore
 from .versions import key_text
 from .versions import release as release_of
@@ -64,6 +75,8 @@ PHASES = {
     "mxfp4-weights": "allocate",
     "quark-weights": "allocate",
     "unquantized": "allocate",
+    "online-blocks": "allocate",
+    "block-codecs": "allocate",
     "launch": "launch",
     "transports": "dispatch",
 }
@@ -167,8 +180,9 @@ def _whole(asked: Asked, explored: Explored) -> Outcome | None:
     cells = explored.cells
     if len(cells) == 1:
         return _outcome(asked, cells[0].answer, cells[0].where)
-    if len(asked.sizes) != 1:
-        return None
+    demanded = _demanded(asked, explored)
+    if demanded or len(asked.sizes) != 1:
+        return demanded
     ((name, _),) = asked.sizes.items()
     listed = _snapped([(dict(cell.where)[name], cell.answer) for cell in cells])
     if listed:
@@ -184,6 +198,22 @@ def _whole(asked: Asked, explored: Explored) -> Outcome | None:
         ):
             return _aligned(asked, {name: multiple})
     return None
+
+
+def _demanded(asked: Asked, explored: Explored) -> Outcome | None:
+    """The demand of an engine that takes multiples as they are, and refuses every other size."""
+    taken = [cell for cell in explored.cells if not isinstance(cell.answer, str)]
+    refusals = {cell.answer for cell in explored.cells if isinstance(cell.answer, str)}
+    if len(taken) != 1 or len(refusals) != 1:
+        return None
+    ((where, answer),) = ((dict(cell.where), cell.answer) for cell in taken)
+    multiples = {name: least(mask) for name, mask in where.items()}
+    for (name, multiple), term in zip(multiples.items(), answer, strict=True):
+        listed = everything(multiple, step=multiple) & asked.sizes[name]
+        if where[name] != listed or term is None or differing(term, name) & listed:
+            return None
+    said = _aligned(asked, multiples)
+    return Outcome("require", said.text, str(*refusals).removeprefix("error: "))
 
 
 def _snapped(parts: Sequence[tuple[Mask, tuple[Term | None, ...] | str]]) -> list[int]:
@@ -407,8 +437,11 @@ def _told(value: Fact) -> str:
 
 def _name(rule: Lifted, taken: set[str]) -> str:
     """A name of its own, made of the values that the rule speaks of."""
-    told = [sorted(map(_told, members)) for members in rule.when.values()]
-    words = ["-".join(one) for one in told if len(one) <= 2]
+    words = []
+    for key, members in rule.when.items():
+        if len(members) <= 2:
+            words += [key] if any(isinstance(value, int) for value in members) else []
+            words += sorted(map(_told, members))
     base = re.sub(r"[^a-z0-9]+", "-", "-".join(words).lower()).strip("-")[:60].strip("-") or "otherwise"
     base = base if rule.when else "otherwise"
     if base == "otherwise" and rule.when:

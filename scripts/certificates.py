@@ -34,14 +34,21 @@ proves the rest.
 - MXFP4: layer class × backend × activation × platform and architecture. Until 0.18 sizes were rounded in two
   steps, by the layer and by weight creation; their points stand together here.
 - unquantized: backend × platform and architecture.
+- blocks: the classes of whole blocks, online FP8 and ModelOpt's codecs.
 - launch: layer × activation × model × architecture, for any number of ranks; what AITER's call is told.
 - transports: transport × bytes of an activation.
 
-| release | MXFP4 | unquantized | launch | transports | equal |
-|---|--:|--:|--:|--:|---|
+| release | MXFP4 | unquantized | blocks | launch | transports | equal |
+|---|--:|--:|--:|--:|--:|---|
 """
 
-_MXFP4 = ("mxfp4", "mxfp4-layer", "mxfp4-weights", "quark-weights")
+_COLUMNS = (
+    ("mxfp4", "mxfp4-layer", "mxfp4-weights", "quark-weights"),
+    ("unquantized",),
+    ("online-blocks", "block-codecs"),
+    ("launch",),
+    ("transports",),
+)
 
 
 def certificate(wheels: Path, release: str) -> Certificate:
@@ -52,8 +59,7 @@ def certificate(wheels: Path, release: str) -> Certificate:
 def row(found: Certificate) -> str:
     """One line of the table."""
     counted = {table: len(asked) for table, asked in found.asked.items()}
-    mxfp4 = sum(counted.get(table, 0) for table in _MXFP4)
-    columns = [mxfp4, *(counted[table] for table in ("unquantized", "launch", "transports"))]
+    columns = [sum(counted.get(table, 0) for table in tables) for tables in _COLUMNS]
     shown = " | ".join(f"{number:,}" for number in columns)
     sizes = "all sizes" if found.proven else f"sizes up to {BOUND:,}"
     return f"| {found.release} | {shown} | {found.equal:,} of {found.points:,}, {sizes} |"

@@ -190,6 +190,31 @@ NEW = {
 }
 
 
+#: Classes of which a layer is whole blocks: one rounds up to them, one refuses what is cut.
+BLOCKS = {
+    "vllm/utils/b12x.py": "B12X_BLOCK_CODECS = {'a': (32, 9), 'b': (256, 74)}",
+    f"{_LAYERS}/quantization/online/fp8.py": """
+        from vllm.utils.math_utils import round_up
+        class _Online:
+            def maybe_roundup_sizes(self, hidden, intermediate, act_dtype, moe_parallel_config):
+                return hidden, intermediate
+        class Fp8PerBlockOnlineMoEMethod(_Online):
+            def __init__(self, moe):
+                super().__init__(weight_block_size=[64, 64], moe=moe)
+            def maybe_roundup_sizes(self, hidden, intermediate, act_dtype, moe_parallel_config):
+                sizes = super().maybe_roundup_sizes(hidden, intermediate, act_dtype, moe_parallel_config)
+                return tuple(round_up(size, self.weight_block_size[0]) for size in sizes)
+        """,
+    f"{_LAYERS}/quantization/modelopt_block_quant.py": """
+        class ModelOptBlockQuantMoEMethod:
+            def maybe_roundup_sizes(self, hidden, intermediate, act_dtype, moe_parallel_config):
+                if hidden % max(96, self.block_size) or intermediate % 64:
+                    raise NotImplementedError("cut")
+                return hidden, intermediate
+        """,
+}
+
+
 def write(engine: dict[str, str], root: Path) -> Path:
     """Write the modules of an engine under `root`, and return it."""
     for name, text in engine.items():

@@ -19,7 +19,7 @@ from engine_tables import MACHINES, members
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
-from small_engines import NEW, OLD, write
+from small_engines import BLOCKS, NEW, OLD, write
 
 from moe_align import cli, load_policy
 from moe_align.report.shapes import shape
@@ -259,6 +259,33 @@ def test_every_table_can_be_lifted_alone(tmp_path: Path, words: Path) -> None:
         assert found.exit_code == 0
         (tmp_path / f"{table}.yaml").write_text(found.stdout, encoding="utf-8")
         load_policy(tmp_path / f"{table}.yaml", words, built_in=False, environ={})
+
+
+def test_what_a_class_of_blocks_demands_is_lifted_and_held(tmp_path: Path, words: Path) -> None:
+    tree = engine(tmp_path / "e", "0.33.0", {**NEW, **BLOCKS})
+    rules = lifted(tree, words, tmp_path / "lifted")
+    online, codecs = rules / "lifted_online_blocks.yaml", rules / "lifted_block_codecs.yaml"
+    assert "\n    align: 64\n" in online.read_text(encoding="utf-8")
+    text = codecs.read_text(encoding="utf-8")
+    demands = "{hidden: 96, intermediate: 64}", "{hidden: 256, intermediate: 64}"
+    assert all(f"\n    require: {demand}\n    error: NotImplementedError\n" in text for demand in demands)
+    verify = f"verify vllm --tree {tree} --alone --rules {rules} --rules {words}"
+    assert moe_align(verify).exit_code == 0
+    for right, wrong in (("hidden: 96", "hidden: 48"), ("error: NotImpl", "error: Other")):
+        codecs.write_text(text.replace(right, wrong, 1), encoding="utf-8")
+        found = moe_align(verify)
+        assert found.exit_code == 1
+        assert found.stdout.count("  where: ") >= 1
+        assert "block-codecs: vLLM 0.33.0 makes it refused (NotImplementedError)" in found.stdout
+
+
+def test_a_class_that_refuses_more_than_what_is_cut(tmp_path: Path, words: Path) -> None:
+    """Multiples from some size on: no demand of the language says that in one."""
+    changed = {"or intermediate % 64": "or intermediate % 64 or intermediate < 256"}
+    tree = engine(tmp_path / "e", "0.33.0", {**NEW, **BLOCKS}, changed)
+    found = moe_align(f"lift vllm --tree {tree} --alone --rules {words} --table block-codecs")
+    assert found.exit_code == 2
+    assert "told apart by what divides them [E922]" in found.stderr
 
 
 def test_a_wrong_multiple_in_one_arch_is_one_box(tmp_path: Path, words: Path) -> None:

@@ -51,6 +51,7 @@ def domain(root: Path, machines: Sequence[Machine] = MORE_MACHINES) -> Iterator[
     rounding = _oracle if ask.has_oracle(engines[0].tree) else _layers
     yield from (asked for engine in engines for asked in rounding(engine))
     yield from (asked for engine in engines for asked in _unquantized(engine))
+    yield from _blocks(root, engines[0])
     told = _told_pads(root)
     rocm = [engine for engine in engines if engine.machine.platform == "rocm"]
     yield from (asked for engine in rocm for asked in _pads(engine, told))
@@ -163,6 +164,56 @@ def _unquantized(engine: Engine) -> Iterator[Asked]:
 
 def _plain(engine: Engine, backend: enum.Enum | None, hidden: int, intermediate_per_partition: int) -> object:
     return ask.unquantized(engine, backend, hidden, intermediate_per_partition)
+
+
+def _blocks(root: Path, engine: Engine) -> Iterator[Asked]:
+    """The classes of which a layer is whole blocks: online FP8, and ModelOpt's codecs."""
+    online, codecs = f"{_QUANT}.online.fp8.Fp8PerBlockOnlineMoEMethod", f"{_QUANT}.modelopt_block_quant"
+    if engine.tree.has(online):
+        own = {"weight_block_size": _argument(root, online, "weight_block_size")}
+        facts: dict[str, str | int] = {"scheme": "fp8_block", "method": "online"}
+        yield _of_blocks("online-blocks", engine, online, facts, own)
+    cls = f"{codecs}.ModelOptBlockQuantMoEMethod"
+    if engine.tree.has(cls):
+        for codec, size in ask.block_codecs(engine.tree).items():
+            said: dict[str, str | int] = {"scheme": "modelopt_block", "group": size}
+            yield _of_blocks("block-codecs", engine, cls, said, {"codec": codec, "block_size": size})
+
+
+def _of_blocks(
+    table: str,
+    engine: Engine,
+    dotted: str,
+    facts: Mapping[str, str | int],
+    attributes: Mapping[str, object],
+) -> Asked:
+    place = _method_place(engine, dotted, "maybe_roundup_sizes")
+    question = partial(_to_blocks, engine, dotted, attributes)
+    return Asked(table, "allocate", facts, SIZES, question, place)
+
+
+def _to_blocks(
+    engine: Engine,
+    dotted: str,
+    attributes: Mapping[str, object],
+    hidden: int,
+    intermediate_per_partition: int,
+) -> object:
+    return ask.round_to_blocks(engine, dotted, attributes, hidden, intermediate_per_partition)
+
+
+def _argument(root: Path, dotted: str, name: str) -> object:
+    """What a class says, in its own text, for an argument that it passes on."""
+    module, _, cls = dotted.rpartition(".")
+    text = (root / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    found = (
+        ast.literal_eval(node.value)
+        for statement in ast.parse(text).body
+        if isinstance(statement, ast.ClassDef) and statement.name == cls
+        for node in ast.walk(statement)
+        if isinstance(node, ast.keyword) and node.arg == name and isinstance(node.value, ast.List)
+    )
+    return next(found, None)
 
 
 def _pads(engine: Engine, told: Mapping[str, int]) -> Iterator[Asked]:

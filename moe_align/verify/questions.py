@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -294,6 +294,21 @@ def round_by_method(
         moe=layer,
         is_k3_situ_aiter=_own_route(engine, backend, layer),
     )
+    rounding = cast("Callable[..., object]", method.maybe_roundup_sizes)  # type: ignore[attr-defined]
+    return cast(Sizes, rounding(hidden, intermediate, DTYPES["bfloat16"], Transport()))
+
+
+def block_codecs(tree: Tree) -> Mapping[str, int]:
+    """Return the engine's block codecs, each with the elements of its block."""
+    listed = cast("Mapping[str, tuple[int, int]]", tree.get("vllm.utils.b12x.B12X_BLOCK_CODECS"))
+    return {codec: block for codec, (block, _) in listed.items()}
+
+
+def round_to_blocks(
+    engine: Engine, dotted: str, attributes: Mapping[str, object], hidden: int, intermediate: int
+) -> Sizes:
+    """Return what `maybe_roundup_sizes` of a class of blocks makes of the sizes, with no transport active."""
+    method = _bare(cast(type, engine.tree.get(dotted)), **attributes)
     rounding = cast("Callable[..., object]", method.maybe_roundup_sizes)  # type: ignore[attr-defined]
     return cast(Sizes, rounding(hidden, intermediate, DTYPES["bfloat16"], Transport()))
 
