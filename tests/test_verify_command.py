@@ -617,6 +617,17 @@ def test_a_size_used_in_a_way_that_cannot_be_followed(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("command", ["verify", "lift"])
+def test_a_function_that_wants_more_than_it_is_given(command: str, tmp_path: Path) -> None:
+    """As one of a release to come may: that is no bug of ours, and nothing is said of it."""
+    changed = {"intermediate, act_dtype, moe_parallel_config)": "intermediate, act_dtype, parallel, new)"}
+    tree = engine(tmp_path / "e", "0.33.0", changed=changed)
+    found = moe_align(f"{command} vllm --tree {tree}")
+    assert found.exit_code == 2
+    assert "vLLM 0.33.0 cannot be asked: TypeError: " in found.stderr
+    assert "missing 1 required positional argument: 'new' [E909]" in found.stderr
+
+
 def test_lift_writes_over_nothing(tmp_path: Path, words: Path) -> None:
     tree = engine(tmp_path / "e", "0.33.0")
     line = f"lift vllm --tree {tree} --alone --rules {words}"

@@ -129,6 +129,10 @@ def followed(said: str) -> Any:
     return _Followed(said)
 
 
+#: What code of an engine ends with where its surroundings are not those that it was written for.
+_UNFIT = TypeError | AttributeError | LookupError
+
+
 class _Followed:
     def __init__(self, said: str) -> None:
         self._said = said
@@ -137,9 +141,10 @@ class _Followed:
         return None
 
     def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> None:
-        if isinstance(fault, Unlinked):
+        if isinstance(fault, Unlinked | _UNFIT):
             fix = "0.14.0 is the first release whose functions can be asked; of a newer one, report it"
-            problem = Problem("E909", f"vLLM {self._said} cannot be asked: {fault}", fix)
+            why = str(fault) if isinstance(fault, Unlinked) else f"{type(fault).__name__}: {fault}"
+            problem = Problem("E909", f"vLLM {self._said} cannot be asked: {why}", fix)
             raise PolicyError([problem]) from None
 
 
