@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +21,7 @@ from ..diff import Difference, diff
 from ..errors import Location, PolicyError, Problem
 from ..layers import built_in_rules
 from ..load import load_policy
+from ..models import Model
 from ..policy import Policy
 from ..report import json_text
 from ..report.diff import diff_findings, diff_plain, diff_text, receipt
@@ -54,21 +55,21 @@ def command(
         laid_out = (Path(scratch) / "old", old), (Path(scratch) / "new", new)
         with _called_by_revision(laid_out):
             before, after = (_policy(said, folder) for folder, said in laid_out)
-            found = diff(before, after, cached_models() if models or receipt_text else ())
+            listed = cached_models() if models or receipt_text else ()
+            found = diff(before, after, listed)
         found = _located(found, laid_out)
     if json or form == "json":
         say(json_text(diff_plain(found)))
     elif form != "text":
         annotate(diff_findings(found), form)
     else:
-        say(_receipt(found) if receipt_text else diff_text(found))
+        say(_receipt(found, listed) if receipt_text else diff_text(found))
     raise typer.Exit(0 if found.is_empty else 1)
 
 
-def _receipt(found: Difference) -> str:
-    from ..deployment.layouts import KV_BYTES
-
-    return receipt(found, KV_BYTES).rstrip("\n")
+def _receipt(found: Difference, listed: Iterable[Model]) -> str:
+    kv_bytes = {model.name: model.kv_bytes_per_token for model in listed if model.kv_bytes_per_token}
+    return receipt(found, kv_bytes).rstrip("\n")
 
 
 def _policy(said: str, folder: Path) -> Policy:

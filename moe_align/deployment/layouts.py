@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 #: So many GPUs at most: a plan is one pipeline stage of one replica.
 MOST_GPUS = 4096
 
-#: Bytes of KV cache that a token takes, of all layers, where a public report has measured them.
-KV_BYTES = {"deepseek-v4-pro": 14_177}
-
 #: The facts that a plan chooses by itself.
 _CHOSEN = ("tp", "dp", "pcp", "ep", "moe_tp", "moe_ep", "requested", "backend")
 
@@ -133,7 +130,7 @@ def plan(
         made = planned(policy, model, with_model(vocabulary, facts, model), gpus, watch)
     except PolicyError as fault:
         raise explained(fault, model) from None
-    known = kv_bytes or KV_BYTES.get(model.name)
+    known = kv_bytes or model.kv_bytes_per_token
     return made._replace(memory=memory, kv_bytes=known, notes=notes)
 
 

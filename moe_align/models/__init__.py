@@ -43,7 +43,8 @@ class Model:
     `dense_layers` leave out the `mtp_layers`. `gated` experts have a gate and an up projection.
     `scheme`, `method`, `block` (rows × columns of one scale) and `group` (columns of one scale) say
     how the checkpoint stores the experts, `act_scale` whether it has scales of activations,
-    `activations` which format it wants of them. `source` and `confidence` say where it is known from.
+    `activations` which format it wants of them. `kv_bytes_per_token` is what one token takes in the KV
+    cache, of all layers. `source` and `confidence` say where it is known from.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Model:
     activations: str | None = None
     source: str | None = None
     confidence: str | None = None
+    kv_bytes_per_token: int | None = None
     notes: tuple[str, ...] = ()
 
     @property
@@ -188,7 +190,7 @@ _COUNTS = frozenset(
 )
 _SIZES = frozenset(
     {"hidden_size", "expert_hidden_size", "moe_intermediate_size", "num_experts", "experts_per_token"}
-    | {"dense_intermediate_size", "group"}
+    | {"dense_intermediate_size", "group", "kv_bytes_per_token"}
 )
 _FLAGS = frozenset({"gated", "bias", "zero_points"})
 _ENTRY = _TEXT | _COUNTS | _SIZES | _FLAGS | {"block", "confidence"}
