@@ -155,15 +155,11 @@ def _cut(box: Box, ranks: int) -> Box:
 
 def _launches(regions: Regions, box: Box) -> Iterator[Launch]:
     """Launches of the engines of a box, simple ones first."""
-    engines = box["engine"] if "engine" in box.space.domain else Values.of([_default_engine(regions.stack)])
+    default = str(regions.stack.vocabulary.defaults.get("engine", "vllm"))
+    engines = box["engine"] if "engine" in box.space.domain else Values.of([default])
     assert isinstance(engines, Values)
-    default = _default_engine(regions.stack)
     for engine in sorted(engines.members, key=lambda name: (name != default, name)):
         yield from _of_engine(regions, engine, _least(box, "tp"), _least(box, "moe_tp"))
-
-
-def _default_engine(stack: Stack) -> str:
-    return str(stack.vocabulary.defaults.get("engine", "vllm"))
 
 
 def _least(box: Box, key: str) -> int:

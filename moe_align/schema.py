@@ -6,6 +6,7 @@ Whether a name is known is not said here: that is checked against the facts and 
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal, Required, TypedDict
 
 from pydantic_core import SchemaValidator
@@ -515,6 +516,11 @@ def _validator(schema: Schema) -> SchemaValidator:
 _PACK_FILES = _validator(_PACK_FILE)
 
 
+@cache
+def _conditions() -> SchemaValidator:
+    return _validator(_CONDITIONS)
+
+
 def pack_file(document: object) -> PackFile:
     """A document as a file of rules.
 
@@ -531,7 +537,7 @@ def conditions(document: object) -> Conditions:
     Raises:
         ValidationError: it is none; `faults` says what is wrong.
     """
-    said: Conditions = _validator(_CONDITIONS).validate_python(document)
+    said: Conditions = _conditions().validate_python(document)
     return said
 
 

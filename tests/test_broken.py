@@ -167,7 +167,7 @@ def test_the_plain_parser_of_yaml_gives_the_same_messages(monkeypatch: pytest.Mo
     """PyYAML may have been built without its C parser, whose own words are others."""
     import yaml
 
-    monkeypatch.setattr("moe_align.load.reader._LOADER", yaml.SafeLoader)
+    monkeypatch.setattr("moe_align.load.reader.LOADER", yaml.SafeLoader)
     monkeypatch.chdir(BROKEN)
     for wrong in WRONG:
         if wrong.name.startswith("y0"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -56,8 +56,8 @@ All = Annotated[
 ]
 
 
-def loaded(rules: Sequence[str], alone: bool) -> Policy | tuple[Finding, ...]:
-    """The policy of the given layers, or, where it cannot be put together, its problems as findings.
+def loaded(rules: Sequence[str], alone: bool, form: str, json: bool) -> Policy:
+    """The policy of the given layers; where it cannot be put together, its problems are reported as findings.
 
     Raises:
         PolicyError: files that are not there.
@@ -69,7 +69,7 @@ def loaded(rules: Sequence[str], alone: bool) -> Policy | tuple[Finding, ...]:
     except PolicyError as fault:
         if any(problem.code in ("Y001", "Y002", "Y008") for problem in fault.problems):
             raise
-        return tuple(map(of_problem, fault.problems))
+        report(tuple(map(of_problem, fault.problems)), form, json, "the files cannot be put together")
 
 
 def held_against_list(
@@ -86,7 +86,7 @@ def held_against_list(
     report(shown, form, json, f"{said} · {known}" if known else said)
 
 
-def report(found: Sequence[Finding], form: str, json: bool, said: str) -> None:
+def report(found: Sequence[Finding], form: str, json: bool, said: str) -> NoReturn:
     """Write findings in the form that was asked for, and end the command."""
     if json or form == "json":
         listed = [plain(finding) for finding in found]

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ..lint import lint
-from .analysis import All, Format, OnlyRules, held_against_list, loaded, report
+from .analysis import All, Format, OnlyRules, held_against_list, loaded
 from .flags import Json
 
 EXAMPLE = "moe-align lint my-rules.yaml"
@@ -26,10 +26,6 @@ def command(
     json: Json = False,
 ) -> None:
     """Rules that are never reached or change nothing, facts that nobody decides, holes between releases."""
-    policy = loaded(rules or (), alone)
-    if isinstance(policy, tuple):
-        report(policy, form, json, "the files cannot be put together")
-        return
-    stack = policy.stack
+    stack = loaded(rules or (), alone, form, json).stack
     said = f"{len(list(stack.rules()))} rules in {len(stack.layers)} layers"
     held_against_list(stack, lint(stack), form, json, said, everything)

@@ -10,7 +10,7 @@ from ..claims import claim_findings
 from ..load.claims import read_claims
 from ..packs import BREAKS
 from ..prove import prove
-from .analysis import All, Format, OnlyRules, held_against_list, loaded, report
+from .analysis import All, Format, OnlyRules, held_against_list, loaded
 from .flags import Json
 from .linting import Rules
 
@@ -31,11 +31,7 @@ def command(
     json: Json = False,
 ) -> None:
     """Every decision against every contract, declared pads against real ones, and your own claims."""
-    policy = loaded(rules or (), alone)
-    if isinstance(policy, tuple):
-        report(policy, form, json, "the files cannot be put together")
-        return
-    stack = policy.stack
+    stack = loaded(rules or (), alone, form, json).stack
     listed = [claim for file in claims or () for claim in read_claims(file, stack.vocabulary)]
     proven = prove(stack, BREAKS if everything else ("silent",))
     loud = [finding for finding in proven if finding.level == "note"]

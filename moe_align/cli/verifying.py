@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -120,32 +121,24 @@ def _covered(policy: Policy, said: str, held: str) -> None:
     raise PolicyError([Problem("E908", f"vLLM {held} is {what} that the rules cover", fix)])
 
 
-def followed(said: str) -> Any:
+#: What code of an engine ends with that cannot be followed, or whose surroundings are not those that it was
+#: written for.
+_UNFIT = (Unlinked, TypeError, AttributeError, LookupError)
+
+
+@contextmanager
+def followed(said: str) -> Iterator[None]:
     """A context in which code of the engine that cannot be followed is a fault of what was given.
 
     Raises:
         PolicyError: a function is not there, or does something to a size that cannot be followed.
     """
-    return _Followed(said)
-
-
-#: What code of an engine ends with where its surroundings are not those that it was written for.
-_UNFIT = TypeError | AttributeError | LookupError
-
-
-class _Followed:
-    def __init__(self, said: str) -> None:
-        self._said = said
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, _kind: object, fault: BaseException | None, _trace: object) -> None:
-        if isinstance(fault, Unlinked | _UNFIT):
-            fix = "0.14.0 is the first release whose functions can be asked; of a newer one, report it"
-            why = str(fault) if isinstance(fault, Unlinked) else f"{type(fault).__name__}: {fault}"
-            problem = Problem("E909", f"vLLM {self._said} cannot be asked: {why}", fix)
-            raise PolicyError([problem]) from None
+    try:
+        yield
+    except _UNFIT as fault:
+        fix = "0.14.0 is the first release whose functions can be asked; of a newer one, report it"
+        why = str(fault) if isinstance(fault, Unlinked) else f"{type(fault).__name__}: {fault}"
+        raise PolicyError([Problem("E909", f"vLLM {said} cannot be asked: {why}", fix)]) from None
 
 
 def aiter(wheel: Wheel = None, tree: Tree = None, form: Format = "text", json: Json = False) -> None:

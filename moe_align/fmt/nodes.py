@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-import yaml
 from yaml.events import (
     DocumentEndEvent,
     DocumentStartEvent,
@@ -24,14 +23,10 @@ from yaml.events import (
     StreamStartEvent,
 )
 
-#: A line and a column, both from 0.
-Place = tuple[int, int]
+from ..load.reader import LOADER, Place
 
 _AROUND = (StreamStartEvent, StreamEndEvent, DocumentStartEvent, DocumentEndEvent)
 _ENDS = (MappingEndEvent, SequenceEndEvent)
-
-#: The C parser where PyYAML has it.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(slots=True)
@@ -94,7 +89,7 @@ def read(text: str) -> Text:
 
 
 def _events(text: str) -> Iterator[Any]:
-    return iter(_LOADER(text).get_event, None)
+    return iter(LOADER(text).get_event, None)
 
 
 def _span(event: Any) -> tuple[Place, Place]:

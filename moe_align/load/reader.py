@@ -111,14 +111,14 @@ def parse(data: bytes, shown: str) -> Document:
     text = _decoded(data, shown)
     reader = _Reader(shown)
     try:
-        root = reader.document(iter(_LOADER(text).get_event, None))
+        root = reader.document(iter(LOADER(text).get_event, None))
     except yaml.YAMLError as fault:
         raise PolicyError([*reader.problems, _syntax(fault, text, shown)]) from None
     return Document(shown, root, reader.problems, text, reader.has_empty)
 
 
 #: The C parser where PyYAML has it: the same events, twenty times faster.
-_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _BOM = b"\xef\xbb\xbf"
 
